@@ -119,7 +119,7 @@ impl Step {
             self,
             Step::Host(HostChange::AddTarget { .. })
                 | Step::Shared(SharedChange::Add { .. })
-                | Step::Replicas(ReplicaSetChange::Create { .. })
+                | Step::Replicas(ReplicaSetChange::Create { .. } | ReplicaSetChange::CreateMdt { .. })
         )
     }
 }
@@ -275,7 +275,7 @@ fn plan_targets(file: &ClusterFile, known: &Known, plan: &mut Plan) -> Result<()
         if named.insert(target.to_string(), section).is_some() {
             return Err(refuse(&section.name, "the file names the target twice".to_owned()));
         }
-        section.check(target)?;
+        section.check()?;
         let has_joined = |name: &String| known.hosts.hosts.iter().any(|joined| joined.name == *name);
         let absent = section.hosts().into_iter().find(|name| !has_joined(name));
         let is = there.iter().find(|is| is.name == target.to_string());
@@ -328,10 +328,7 @@ fn plan_known_target(
 
 impl TargetSection {
     /// Refuses what contradicts itself.
-    fn check(&self, target: TargetId) -> Result<()> {
-        if target.role != Role::Ost && !self.copies.is_empty() {
-            return Err(refuse(&self.name, "only OSTs have copies".to_owned()));
-        }
+    fn check(&self) -> Result<()> {
         if self.standby.is_some() != self.device.is_some() {
             return Err(refuse(&self.name, "'standby' and 'device' go together".to_owned()));
         }
@@ -380,7 +377,10 @@ impl TargetSection {
                 |(host, dir): (&String, &String)| MemberPlace { host: host.clone(), dir: dir.clone() };
             let others = self.copies.iter().map(|copy| (&copy.host, &copy.dir));
             let places = std::iter::once((&self.host, &self.dir)).chain(others).map(place).collect();
-            return Step::Replicas(ReplicaSetChange::Create { index, places });
+            return Step::Replicas(match target.role {
+                Role::Mdt => ReplicaSetChange::CreateMdt { index, places },
+                _ => ReplicaSetChange::Create { index, places },
+            });
         }
         let (Some(standby), Some(device)) = (&self.standby, &self.device) else {
             return Step::Host(HostChange::AddTarget { is_mdt, index, dir });
@@ -461,7 +461,9 @@ impl Plan {
                 let device = hosts.first().map_or("", |host| host.device.as_str());
                 format!("make {target} on {} from {device} in {dir}", names.join(" and "))
             }
-            Step::Replicas(ReplicaSetChange::Create { places, .. }) => {
+            Step::Replicas(
+                ReplicaSetChange::Create { places, .. } | ReplicaSetChange::CreateMdt { places, .. },
+            ) => {
                 let places: Vec<String> =
                     places.iter().map(|place| format!("on {} in {}", place.host, place.dir)).collect();
                 format!("make {target} with copies {}", places.join(", "))
@@ -535,9 +537,13 @@ mod tests {
         );
         file.targets[at].copies = [others.clone(), others].concat();
         assert_eq!(view(&file, &known).unwrap_err().why, ["each copy needs a host of its own"]);
+        // A new MDT may have them, too.
         file.targets[at].copies.truncate(1);
+        file.targets[at].dir = "/data/m".into();
+        file.targets[at].copies[0].dir = "/data/m".into();
         file.targets[at].name = "MDT0001".into();
-        assert_eq!(view(&file, &known).unwrap_err().why, ["only OSTs have copies"]);
+        let made = "make MDT0001 with copies on oss1 in /data/m, on oss2 in /data/m";
+        assert_eq!(view(&file, &known).unwrap().changes, [made]);
         // A copy on a host that has not joined is told before anything is begun.
         let mut file = export(&known);
         let host = "oss9".to_owned();

@@ -31,6 +31,7 @@ pub mod restart;
 pub mod servers;
 pub mod shared;
 pub mod space;
+pub mod spare;
 pub mod status;
 pub mod target;
 pub mod top;

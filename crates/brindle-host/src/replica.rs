@@ -7,10 +7,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use brindle_net::latch::Latch;
-use brindle_oss::replica::{ReplicaRecord, Seat};
+
 use brindle_stdx::watch;
 use brindle_targets::Directory;
-use brindle_types::{Code, Fault, FsName, Nid, TargetId};
+use brindle_targets::replica::{ReplicaRecord, Seat};
+use brindle_types::{Code, Fault, FsName, Nid, Role, TargetId};
 use brindle_wire::mgs::hosts::Assignment;
 use brindle_wire::mgs::replica::{
     KeepReplicasReq, KeepReplicasResp, MemberPhase, MemberReport, ReplicaSetState, ShowReplicaReq,
@@ -208,7 +209,7 @@ impl ReplicaDaemon {
     }
 
     fn begin(self: &Arc<Self>, set: ReplicaSetState) -> Hosted {
-        let seat = Arc::new(Seat::new(&self.how.host, set));
+        let seat = Arc::new(Seat::new(&self.how.host, set, self.how.seams.now()));
         let (release, released) = (Arc::<Latch>::default(), Arc::<Latch>::default());
         let (daemon, own, until, ended) = (self.clone(), seat.clone(), release.clone(), released.clone());
         self.how.seams.spawn("replica.member", async move {
@@ -319,6 +320,8 @@ impl ReplicaDaemon {
                     Trouble::Again(fault)
                 }
                 Code::OlderReplica | Code::ForeignTarget | Code::BadSuperblock => Trouble::Again(fault),
+                // What fails to start of an MDT has ended.
+                _ if order.target.role == Role::Mdt => Trouble::Again(fault),
                 _ => Trouble::never(fault),
             }),
         };

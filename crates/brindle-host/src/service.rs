@@ -6,13 +6,14 @@ use std::sync::{Arc, Weak};
 use brindle_config::{Expected, Superblock};
 use brindle_kv::DurabilityMode;
 use brindle_mds::mdt::Mdt;
+use brindle_mds::replica::following::FollowerService;
 use brindle_mgs::shared::Fence;
 use brindle_net::Transport;
 use brindle_objects::ObjectStore;
 use brindle_oss::Oss;
-use brindle_oss::replica::Seat;
 use brindle_stdx::Seams;
 use brindle_targets::OwnerLease;
+use brindle_targets::replica::Seat;
 use brindle_types::{Code, Fault, Nid, Result, Role};
 
 use crate::listener;
@@ -24,6 +25,8 @@ pub enum Service {
     Mgs(Arc<brindle_mgs::Handle>),
     /// An MDT.
     Mds(Arc<brindle_mds::Handle>),
+    /// A member of an MDT's replica set that is not the primary.
+    MdsFollower(Box<brindle_mds::replica::Follower>),
     /// An OST.
     Oss(Arc<brindle_oss::Handle>),
 }
@@ -91,7 +94,17 @@ pub async fn start(how: &How, found: &Found, port: u16) -> Result<Service> {
                 config.durability = DurabilityMode::Sync;
                 config.lease = Some(lease.clone());
             }
-            brindle_mds::start(config, seams, transport).await.map(|h| Service::Mds(Arc::new(h)))
+            config.seat.clone_from(&how.seat);
+            if let Some(seat) = &how.seat {
+                brindle_mds::replica::check_disk(&seams, &config.dir, seat)?;
+            }
+            match &how.seat {
+                Some(seat) if !brindle_mds::replica::leads(seat) => {
+                    let followed = brindle_mds::replica::follow(config, seams, transport).await;
+                    followed.map(|follower| Service::MdsFollower(Box::new(follower)))
+                }
+                _ => brindle_mds::start(config, seams, transport).await.map(|h| Service::Mds(Arc::new(h))),
+            }
         }
         Role::Ost => {
             let mut config = brindle_oss::Config::new(dir, listen.clone(), host);
@@ -130,6 +143,8 @@ pub enum Remains {
     Nothing,
     /// Of an MDT.
     Mdt(Weak<Mdt>),
+    /// Of a member of an MDT's replica set that follows.
+    Follower(Weak<FollowerService>),
     /// Of an OST.
     Ost(Weak<Oss>, Weak<ObjectStore>),
 }
@@ -140,6 +155,7 @@ impl Remains {
         match self {
             Remains::Nothing => true,
             Remains::Mdt(mdt) => mdt.strong_count() == 0,
+            Remains::Follower(service) => service.strong_count() == 0,
             Remains::Ost(oss, store) => oss.strong_count() == 0 && store.strong_count() == 0,
         }
     }
@@ -151,6 +167,7 @@ impl Service {
         match self {
             Service::Mgs(_) => Remains::Nothing,
             Service::Mds(handle) => Remains::Mdt(Arc::downgrade(handle.mdt())),
+            Service::MdsFollower(follower) => Remains::Follower(Arc::downgrade(follower.service())),
             Service::Oss(handle) => {
                 Remains::Ost(Arc::downgrade(handle.oss()), Arc::downgrade(&handle.oss().store))
             }
@@ -162,6 +179,7 @@ impl Service {
         match self {
             Service::Mgs(handle) => handle.local_nid().clone(),
             Service::Mds(handle) => handle.local_nid().clone(),
+            Service::MdsFollower(follower) => follower.local_nid().clone(),
             Service::Oss(handle) => handle.local_nid().clone(),
         }
     }
@@ -173,10 +191,8 @@ impl Service {
                 handle.hand_over().await;
                 Ok(())
             }
-            Service::Mds(handle) => {
-                handle.stop();
-                handle.mdt().engine().close().await
-            }
+            Service::Mds(handle) => handle.close().await,
+            Service::MdsFollower(follower) => follower.stop().await,
             Service::Oss(handle) => {
                 handle.stop();
                 handle.oss().store.close().await
@@ -187,7 +203,7 @@ impl Service {
     /// Completes when the MGS knows it.
     pub async fn until_registered(&self) {
         match self {
-            Service::Mgs(_) => {}
+            Service::Mgs(_) | Service::MdsFollower(_) => {}
             Service::Mds(handle) => handle.until_registered().await,
             Service::Oss(handle) => handle.until_registered().await,
         }
@@ -198,6 +214,7 @@ impl Service {
         match self {
             Service::Mgs(handle) => handle.until_failed().await,
             Service::Mds(handle) => handle.until_failed().await,
+            Service::MdsFollower(follower) => follower.until_failed().await,
             Service::Oss(handle) => handle.until_failed().await,
         }
     }

@@ -205,6 +205,22 @@ pub(crate) fn decode_record(segment: &Bytes, offset: usize, seed: u32, term: u32
     })
 }
 
+/// The record at `offset` of bytes that something else has checked, and its place in the log.
+pub(crate) fn parse_record(bytes: &Bytes, offset: usize) -> Option<(LogPos, Record)> {
+    let rest = bytes.get(offset..)?;
+    if rest.get(..4)? != RECORD_MAGIC {
+        return None;
+    }
+    let mut r = Reader::new(&rest[4..]);
+    let (payload_len, _sum) = (r.u32()? as usize, r.u32()?);
+    let (term, index, synced_index) = (r.u32()?, r.u64()?, r.u64()?);
+    let len_bytes = (RECORD_HEADER_BYTES.checked_add(payload_len)?).checked_next_multiple_of(ALIGN)?;
+    rest.get(..len_bytes)?;
+    let payload_at = offset + RECORD_HEADER_BYTES;
+    let payload = bytes.slice(payload_at..payload_at + payload_len);
+    Some((LogPos { term, index }, Record { index, synced_index, len_bytes, payload }))
+}
+
 impl Record {
     /// The row changes of a record that [`encode_record`] has just made, as slices of it.
     pub fn changes_of_encoded(record: Bytes) -> Vec<RowChange> {

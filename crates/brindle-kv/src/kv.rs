@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use brindle_stdx::Seams;
 use brindle_stdx::disk::{Disk, DiskSpace};
-use brindle_types::{Fault, Result};
+use brindle_types::{Code, Fault, Result};
 use bytes::Bytes;
 
 use crate::batch::{Batch, LogPos};
@@ -131,6 +131,33 @@ impl Kv {
         self.wait(pos, Durability::Synced).await
     }
 
+    /// Records behind `pos` that are written, at least one and then at most `bytes_max` bytes, as they lie in the log. `None` if `pos` is not
+    /// known in memory, is ahead, or is of a log that went another way: whoever is there has to be filled anew.
+    pub fn records_after(&self, pos: LogPos, bytes_max: usize) -> Option<Vec<(LogPos, Bytes)>> {
+        self.engine.log.records_after(pos, bytes_max)
+    }
+
+    /// From now on waits end only for what is written up to index `written`, and synced up to `synced`, on all other members that nothing is
+    /// answered without; `u64::MAX` where there are none.
+    pub fn require(&self, written: u64, synced: u64) {
+        self.engine.log.require(written, synced);
+    }
+
+    /// Changes whenever something was written or synced, or somebody waits for a sync.
+    pub fn progress(&self) -> brindle_stdx::watch::Receiver<u64> {
+        self.engine.log.progress()
+    }
+
+    /// Highest index that somebody waits to be synced.
+    pub fn synced_wanted(&self) -> u64 {
+        self.engine.log.synced_wanted()
+    }
+
+    /// Has everything up to an index synced, here and by members, without waiting for it.
+    pub fn want_synced(&self, index: u64) {
+        self.engine.log.want_synced(index);
+    }
+
     /// Waits until there is room for another operation (back-pressure of checkpoints). Await it before taking the
     /// single-writer lock. Returns at once nearly always.
     pub async fn admit(&self) -> Result<()> {
@@ -198,6 +225,19 @@ impl Kv {
     pub async fn snapshot(&self) -> Result<Snapshot> {
         self.checkpoint().await?;
         Ok(Snapshot::of(&self.engine.layers.read()))
+    }
+
+    /// Bytes of the file of the last checkpoint; 0 where that cannot be told.
+    pub fn checkpoint_bytes(&self) -> u64 {
+        let path = format!("{}/{}", self.engine.dir, crate::store::STORE_FILE);
+        self.engine.seams.disk.stat(&path).map_or(0, |stat| stat.len_bytes)
+    }
+
+    /// Stops the log without a failure of the disk: whatever waits fails, and nothing more is taken in. What is on the disk stays.
+    pub fn abandon(&self) {
+        self.engine
+            .log
+            .fail(Fault::new(Code::NotOwner).why("another member of the replica set is to serve it"));
     }
 
     /// Syncs everything, stops the background tasks and waits until they have ended, also where it cannot be synced.

@@ -15,6 +15,7 @@ mod backend;
 mod batch;
 mod engine;
 mod fault;
+mod fill;
 mod format;
 mod group;
 mod kv;
@@ -28,18 +29,21 @@ mod scan;
 mod segment;
 mod snapshot;
 mod store;
+mod tail;
 #[cfg(test)]
 mod tests;
 
 pub use batch::{BATCH_BYTES_MAX, Batch, CHANGE_OVERHEAD_BYTES, KEY_BYTES_MAX, LogPos, VALUE_BYTES_MAX};
+pub use fill::Filling;
 pub use kv::Kv;
 pub use options::{
     CACHE_BYTES_MAX, Damage, Durability, DurabilityMode, KvOptions, KvStats, MEMTABLE_BYTES_MAX, OpenReport,
     RESERVE_BYTES, SEGMENT_BYTES, SEGMENT_BYTES_FOR_ALL, SEGMENT_BYTES_MIN,
 };
 pub use reader::KvReader;
-pub use replica::Replica;
+pub use replica::{Checkpointed, Checkpointing, Replica};
 pub use snapshot::Snapshot;
+pub use tail::{decode_records, encode_rows};
 
 #[cfg(not(test))]
 pub(crate) use brindle_stdx::planted;

@@ -23,6 +23,7 @@ use crate::group::{GroupBuffer, Spare};
 use crate::options::{Durability, DurabilityMode};
 use crate::scan::{Segment, needed_from};
 use crate::segment::{make_segment, prepare_spare};
+use crate::tail::Shipping;
 
 /// Unsynced records of this age are synced, in both modes.
 pub(crate) const SYNC_AFTER_MS: u64 = 500;
@@ -59,6 +60,8 @@ pub(crate) struct LogStart {
     /// Every segment, the new one of this term last.
     pub segments: Vec<Segment>,
     pub file: Arc<dyn DiskFile>,
+    /// Where the store is the primary of a replica set.
+    pub shipping: Option<Shipping>,
 }
 
 struct Writer {
@@ -132,6 +135,7 @@ pub(crate) struct Log {
     pub need_space: Notify,
     failed: OnceLock<Fault>,
     closing: AtomicBool,
+    shipping: Option<Shipping>,
     pub counters: LogCounters,
 }
 
@@ -158,6 +162,7 @@ impl Log {
             need_space: Notify::new(),
             failed: OnceLock::new(),
             closing: AtomicBool::new(false),
+            shipping: start.shipping,
             counters: LogCounters::default(),
             seams: start.seams,
             dir: start.dir,
@@ -252,6 +257,7 @@ impl Log {
         let was_idle = group.oldest().is_none();
         group.push(&record, Some(self.seams.now()));
         group.claimed = synced;
+        self.keep(pos, &record);
         let wake = was_idle || group.segment_due().is_some();
         let len = record.len();
         apply(pos, len, Record::changes_of_encoded(record));
@@ -262,6 +268,37 @@ impl Log {
         self.counters.batches.fetch_add(1, Ordering::Relaxed);
         self.counters.bytes.fetch_add(len as u64, Ordering::Relaxed);
         Ok(pos)
+    }
+
+    /// Keeps a record for members that lack it. Under the lock of the group buffer, so that they come in order.
+    fn keep(&self, pos: LogPos, record: &Bytes) {
+        if let Some(shipping) = &self.shipping {
+            shipping.tail.lock().push(pos, record.clone());
+        }
+    }
+
+    /// Records behind `pos` that are written; `None` if `pos` is not known in memory, or of a log that went another way.
+    pub fn records_after(&self, pos: LogPos, bytes_max: usize) -> Option<Vec<(LogPos, Bytes)>> {
+        let written = self.written.load(Ordering::Acquire);
+        self.shipping.as_ref()?.tail.lock().after(pos, written, bytes_max)
+    }
+
+    /// So far are the members that nothing is answered without.
+    pub fn require(&self, written: u64, synced: u64) {
+        if let Some(shipping) = &self.shipping {
+            shipping.required.set(written, synced);
+            self.publish();
+        }
+    }
+
+    /// Changes whenever something was written or synced, or somebody waits for a sync.
+    pub fn progress(&self) -> watch::Receiver<u64> {
+        self.progress.subscribe()
+    }
+
+    /// Highest index that somebody waits to be synced.
+    pub fn synced_wanted(&self) -> u64 {
+        self.wanted.load(Ordering::Acquire)
     }
 
     fn check_room(&self, group: &GroupBuffer, record_bytes: usize, frees_space: bool) -> Result<()> {
@@ -341,10 +378,15 @@ impl Log {
     /// Whether everything up to `pos` is as safe as `durability` says, and replies may leave.
     fn reached(&self, pos: LogPos, durability: Durability) -> Result<bool> {
         self.check_running()?;
+        let (written, synced) = match &self.shipping {
+            Some(shipping) => (shipping.required.written(), shipping.required.synced()),
+            None => (u64::MAX, u64::MAX),
+        };
         match durability {
-            Durability::Synced => Ok(self.synced.load(Ordering::Acquire) >= pos.index),
+            Durability::Synced => Ok(self.synced.load(Ordering::Acquire).min(synced) >= pos.index),
             Durability::Written => {
-                Ok(self.written.load(Ordering::Acquire) >= pos.index && !self.holds_replies_back())
+                Ok(self.written.load(Ordering::Acquire).min(written) >= pos.index
+                    && !self.holds_replies_back())
             }
         }
     }
@@ -376,13 +418,23 @@ impl Log {
             if self.reached(pos, durability)? {
                 return Ok(());
             }
-            if durability == Durability::Synced
-                && self.wanted.fetch_max(pos.index, Ordering::AcqRel) < pos.index
-            {
-                self.work.notify_one();
+            if durability == Durability::Synced {
+                self.want_synced(pos.index);
             }
             // The sender lives as long as `self`.
             let _ = progress.changed().await;
+        }
+    }
+
+    /// Has everything up to an index synced.
+    pub fn want_synced(&self, index: u64) {
+        if self.wanted.fetch_max(index, Ordering::AcqRel) >= index {
+            return;
+        }
+        self.work.notify_one();
+        if self.shipping.is_some() {
+            // Members are to sync, too.
+            self.publish();
         }
     }
 
@@ -594,10 +646,11 @@ impl Log {
         let synced = self.synced.load(Ordering::Acquire);
         let mut group = self.group.lock();
         let pos = LogPos { term: self.header.term, index: group.next_index };
-        let record = encode_record(self.seed, pos, synced, &[]);
+        let record = Bytes::from(encode_record(self.seed, pos, synced, &[]));
         group.claimed = synced;
         if !group.needs_segment(record.len()) {
             group.push(&record, None);
+            self.keep(pos, &record);
         }
         drop(group);
         self.try_flush();

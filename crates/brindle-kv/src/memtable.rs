@@ -23,12 +23,14 @@ pub(crate) struct Memtable {
     pub bytes: usize,
     /// The last record applied.
     pub last: LogPos,
+    /// The last record below it.
+    pub base: LogPos,
 }
 
 impl Memtable {
     /// An empty one on top of a checkpoint that ends with `applied`.
     pub fn on_top_of(applied: LogPos) -> Memtable {
-        Memtable { last: applied, ..Memtable::default() }
+        Memtable { last: applied, base: applied, ..Memtable::default() }
     }
 
     /// Applies one record of `record_bytes` bytes whose changes are slices of it.

@@ -7,25 +7,27 @@ use brindle_stdx::Seams;
 use brindle_stdx::disk::{Disk, OpenHow};
 use brindle_stdx::watch;
 use brindle_types::{Code, Fault, Result};
+use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 
 use crate::batch::LogPos;
 use crate::engine::Engine;
 use crate::fault::{log_io, store_io};
-use crate::format::{Identity, SegmentHeader, parse_segment_name};
+use crate::format::{Identity, SegmentHeader, encode_record, parse_segment_name};
 use crate::log::{Log, LogStart};
 use crate::memtable::{Layers, Memtable};
 use crate::options::{KvOptions, OpenReport, SEGMENT_BYTES_MIN};
 use crate::scan::{Scan, Tail, foreign, needed_from, scan_log};
 use crate::segment::{make_segment, prepare_spare, remove_segments};
 use crate::store::{Meta, STORE_FILE, Store};
+use crate::tail::{Recent, Required, Shipping};
 
 /// With more segments than this, opening makes a checkpoint before it takes another one, so that a server that dies
 /// again and again does not fill the device with nearly empty segments.
 const SEGMENTS_AT_OPEN_MAX: usize = 8;
 
-fn identity_of(opts: &KvOptions) -> Identity {
+pub(crate) fn identity_of(opts: &KvOptions) -> Identity {
     Identity { fs_id: opts.fs_id, target_uuid: opts.target_uuid }
 }
 
@@ -77,8 +79,10 @@ pub(crate) struct Replayed {
     pub dir: String,
     pub opts: KvOptions,
     pub identity: Identity,
-    pub store: Store,
+    pub store: Arc<Store>,
     pub layers: Layers,
+    /// The newest records, where members of a replica set may lack some.
+    pub tail: Option<Recent>,
     pub scan: Scan,
     /// The last record of the checkpoint.
     pub applied: LogPos,
@@ -102,29 +106,39 @@ pub(crate) fn replay(seams: Seams, dir: &str, opts: KvOptions) -> Result<Replaye
         return Err(foreign(&format!("{dir}/{STORE_FILE}")));
     }
     let mut active = Memtable::on_top_of(meta.applied);
+    let mut tail = (opts.tail_bytes_max > 0).then(|| Recent::new(opts.tail_bytes_max, meta.applied));
     let scan = scan_log(disk, dir, Some(identity), meta.applied, &mut |pos, record, changes| {
+        if let Some(tail) = &mut tail {
+            // With another checksum, which whoever gets it does not look at.
+            tail.push(pos, Bytes::from(encode_record(0, pos, record.synced_index, &changes)));
+        }
         active.apply(pos, record.len_bytes, changes);
     })?;
     if let Some(damage) = scan.damage.first() {
         return Err(damage.fault.clone());
     }
-    if let Some(tail) = &scan.tail {
-        make_durable(disk, tail)?;
+    if let Some(unsynced) = &scan.tail {
+        make_durable(disk, unsynced)?;
     }
     let layers = Layers { active, frozen: None, view: Arc::new(view) };
     let (applied, found_applied) = (meta.applied, meta.applied);
-    Ok(Replayed { dir: dir.to_owned(), opts, identity, store, layers, scan, applied, found_applied, seams })
+    let (dir, store) = (dir.to_owned(), Arc::new(store));
+    Ok(Replayed { dir, opts, identity, store, layers, tail, scan, applied, found_applied, seams })
 }
 
 impl Replayed {
     /// Puts everything into the checkpoint, and removes segments that nobody needs any more.
     pub fn checkpoint(&mut self) -> Result<()> {
         self.applied = checkpoint_now(&self.store, self.identity, &mut self.layers)?;
-        // All but the newest, which says which term was the last.
+        self.remove_needless();
+        Ok(())
+    }
+
+    /// Removes segments that the checkpoint has made needless: all but the newest, which says which term was the last.
+    pub fn remove_needless(&mut self) {
         let needless: Vec<_> =
             self.scan.segments.drain(..needed_from(&self.scan.segments, self.applied)).collect();
         remove_segments(&*self.seams.disk, &needless);
-        Ok(())
     }
 
     /// Durably takes a new term and starts the background tasks.
@@ -135,9 +149,10 @@ impl Replayed {
         {
             self.checkpoint()?;
         }
-        let Replayed { seams, dir, opts, identity, store, layers, scan, applied, found_applied } = self;
+        let Replayed { seams, dir, opts, identity, store, layers, tail, scan, applied, found_applied } = self;
         let report = report(&scan, found_applied, next_term(&scan, found_applied));
-        let log = take_term(seams.clone(), &dir, &opts, scan, &report, applied)?;
+        let shipping = tail.map(|tail| Shipping { tail: Mutex::new(tail), required: Required::nobody() });
+        let log = take_term(seams.clone(), &dir, &opts, (scan, shipping), &report, applied)?;
         let engine = Engine {
             dir,
             identity,
@@ -145,7 +160,7 @@ impl Replayed {
             reserve_bytes: opts.reserve_bytes,
             log: Arc::new(log),
             layers: RwLock::new(layers),
-            store: Arc::new(store),
+            store,
             applied: watch::Sender::new(applied.index),
             asked: AtomicU64::new(0),
             kick: Notify::new(),
@@ -173,7 +188,7 @@ fn has_room(disk: &dyn Disk, dir: &str, segment_bytes: u64) -> Result<bool> {
     }
 }
 
-fn next_term(scan: &Scan, applied: LogPos) -> u32 {
+pub(crate) fn next_term(scan: &Scan, applied: LogPos) -> u32 {
     let highest = scan.term_max.max(applied.term);
     if crate::planted("log_reuse_term") { highest } else { highest + 1 }
 }
@@ -213,7 +228,7 @@ fn take_term(
     seams: Seams,
     dir: &str,
     opts: &KvOptions,
-    scan: Scan,
+    (scan, shipping): (Scan, Option<Shipping>),
     report: &OpenReport,
     applied: LogPos,
 ) -> Result<Log> {
@@ -239,6 +254,7 @@ fn take_term(
         last: scan.last,
         segments,
         file,
+        shipping,
     }))
 }
 

@@ -45,6 +45,8 @@ pub struct KvOptions {
     /// Free space kept on the device for batches that free space, and for the checkpoints that make it so: two segments,
     /// and twice the two memtables that may have been accepted when the device is found full.
     pub reserve_bytes: u64,
+    /// Newest records that are kept in memory for members of a replica set that lack them; 0 where there are no such members.
+    pub tail_bytes_max: usize,
 }
 
 /// Default of [`KvOptions::segment_bytes`].
@@ -73,6 +75,7 @@ impl KvOptions {
             memtable_bytes_max: MEMTABLE_BYTES_MAX,
             cache_bytes_max: CACHE_BYTES_MAX,
             reserve_bytes: RESERVE_BYTES,
+            tail_bytes_max: 0,
         }
     }
 

@@ -1,25 +1,26 @@
 //! A replica: a store that takes in the records of a primary, under the primary's terms, and has none of its own.
 //!
 //! States: *following* ([`Replica`]) until [`Replica::lead`] takes a new term and makes a [`Kv`] of it. Calls block on the disk; whoever
-//! uses a replica runs them where that is allowed.
+//! uses a replica runs them where that is allowed. A checkpoint is written beside it ([`Replica::begin_checkpoint`]).
 //!
 //! Invariants: records are taken in order and without a gap; what [`Replica::sync`] returned for survives a power cut; a replica never
-//! holds a record that its primary did not make.
+//! holds a record that its primary did not make; a term that it was told of ([`Replica::begin_term`]) is never taken by it.
 
 use std::sync::Arc;
 
-use brindle_stdx::{DiskFile, Seams};
+use brindle_stdx::{DiskFile, Mono, Seams};
 use brindle_types::{Code, Fault, Result};
 use bytes::Bytes;
 
 use crate::batch::{Batch, LogPos};
 use crate::fault::log_io;
-use crate::format::{HEADER_BYTES, Record, SegmentHeader, encode_record};
+use crate::format::{HEADER_BYTES, Identity, Record, SegmentHeader, encode_record};
 use crate::kv::Kv;
-use crate::memtable::Found;
-use crate::open::{Replayed, replay};
+use crate::memtable::{Found, Memtable};
+use crate::open::{Replayed, next_term, replay};
 use crate::options::{KvOptions, OpenReport};
 use crate::segment::make_segment;
+use crate::store::{Meta, Store, View};
 
 /// A store that follows.
 pub struct Replica {
@@ -28,6 +29,8 @@ pub struct Replica {
     segment: Option<Writing>,
     /// Everything up to here is on the device.
     synced: u64,
+    /// When the oldest record came that is not.
+    unsynced_since: Option<Mono>,
 }
 
 /// The segment that grows.
@@ -37,6 +40,47 @@ struct Writing {
     file: Arc<dyn DiskFile>,
     /// Where the next record goes.
     offset: u64,
+    /// Records that are not written yet; they go there.
+    pending: Vec<u8>,
+}
+
+impl Writing {
+    fn flush(&mut self) -> Result<()> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        let written = self.file.write_at(&self.pending, self.offset);
+        written.map_err(|e| log_io("cannot write the metadata log", &self.path, &e))?;
+        self.offset += self.pending.len() as u64;
+        self.pending.clear();
+        Ok(())
+    }
+
+    fn end(&self) -> u64 {
+        self.offset + self.pending.len() as u64
+    }
+}
+
+/// A checkpoint that is to be written, while the replica goes on.
+pub struct Checkpointing {
+    store: Arc<Store>,
+    identity: Identity,
+    rows: Arc<Memtable>,
+}
+
+impl Checkpointing {
+    /// Writes it; blocks for as long as that takes. What it gives is for [`Replica::end_checkpoint`].
+    pub fn write(self) -> Result<Checkpointed> {
+        let meta = Meta { identity: self.identity, applied: self.rows.last };
+        let view = self.store.checkpoint(self.rows.rows(), &meta, drop)?;
+        Ok(Checkpointed { view, applied: self.rows.last })
+    }
+}
+
+/// A checkpoint that was written.
+pub struct Checkpointed {
+    view: View,
+    applied: LogPos,
 }
 
 impl Replica {
@@ -44,12 +88,32 @@ impl Replica {
     pub fn open(seams: Seams, dir: &str, opts: KvOptions) -> Result<Replica> {
         let replayed = replay(seams, dir, opts)?;
         let synced = replayed.scan.last.index;
-        Ok(Replica { replayed, segment: None, synced })
+        Ok(Replica { replayed, segment: None, synced, unsynced_since: None })
     }
 
     /// The last record that it has.
     pub fn last(&self) -> LogPos {
         self.replayed.scan.last
+    }
+
+    /// Everything up to this index survives a power cut.
+    pub fn synced(&self) -> u64 {
+        self.synced
+    }
+
+    /// When the oldest record came that does not.
+    pub fn unsynced_since(&self) -> Option<Mono> {
+        self.unsynced_since
+    }
+
+    /// The term that [`Replica::lead`] would take.
+    pub fn next_term(&self) -> u32 {
+        next_term(&self.replayed.scan, self.replayed.applied)
+    }
+
+    /// Records behind `pos`; see [`Kv::records_after`].
+    pub fn records_after(&self, pos: LogPos, bytes_max: usize) -> Option<Vec<(LogPos, Bytes)>> {
+        self.replayed.tail.as_ref()?.after(pos, u64::MAX, bytes_max)
     }
 
     /// The value of a row.
@@ -60,9 +124,35 @@ impl Replica {
         }
     }
 
+    /// A primary is about to take a term. This store will never take it, nor an earlier one; durable on return.
+    pub fn begin_term(&mut self, term: u32) -> Result<()> {
+        if term <= self.replayed.scan.term_max {
+            return Ok(());
+        }
+        self.begin_segment(LogPos { term, index: self.last().index + 1 })?;
+        self.replayed.scan.term_max = term;
+        Ok(())
+    }
+
     /// Takes in the record behind the last one, at the primary's position of it. One that it has already is left out; one with a gap
     /// before it, or of an earlier term, is refused.
     pub fn apply(&mut self, pos: LogPos, batch: &Batch) -> Result<()> {
+        self.take(pos, batch)?;
+        self.flush()
+    }
+
+    /// Takes in records as [`Replica::apply`] does, with few writes. After a failure the store is to be opened anew.
+    pub fn apply_all(&mut self, records: &[(LogPos, Batch)]) -> Result<()> {
+        let taken = records.iter().try_for_each(|(pos, batch)| self.take(*pos, batch));
+        self.flush()?;
+        taken
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.segment.as_mut().map_or(Ok(()), Writing::flush)
+    }
+
+    fn take(&mut self, pos: LogPos, batch: &Batch) -> Result<()> {
         batch.check()?;
         let last = self.last();
         if pos == last || (pos.term == last.term && pos.index < last.index) {
@@ -81,7 +171,7 @@ impl Replica {
         let segment_bytes = self.replayed.opts.segment_bytes;
         let len_max = segment_bytes - HEADER_BYTES as u64;
         let fits = |writing: &Writing, len: usize| {
-            writing.header.term == pos.term && writing.offset + len as u64 <= segment_bytes
+            writing.header.term == pos.term && writing.end() + len as u64 <= segment_bytes
         };
         // The seed of the checksum is the segment's, so the length comes first.
         let len = encode_record(0, pos, 0, &batch.changes).len();
@@ -93,32 +183,46 @@ impl Replica {
         if !self.segment.as_ref().is_some_and(|writing| fits(writing, len)) {
             self.begin_segment(pos)?;
         }
-        let synced = self.synced;
+        let (synced, now) = (self.synced, self.replayed.seams.now());
         let Some(writing) = self.segment.as_mut() else {
             return Err(Fault::new(Code::Bug).what("a segment was begun, and is not there"));
         };
         let record = Bytes::from(encode_record(writing.header.seed(), pos, synced, &batch.changes));
-        let written = writing.file.write_at(&record, writing.offset);
-        written.map_err(|e| log_io("cannot write the metadata log", &writing.path, &e))?;
-        writing.offset += record.len() as u64;
+        writing.pending.extend_from_slice(&record);
+        self.unsynced_since.get_or_insert(now);
+        if let Some(tail) = &mut self.replayed.tail {
+            tail.push(pos, record.clone());
+        }
         self.replayed.layers.active.apply(pos, record.len(), Record::changes_of_encoded(record));
         self.replayed.scan.last = pos;
         self.replayed.scan.term_max = self.replayed.scan.term_max.max(pos.term);
-        if self.replayed.layers.active.bytes > self.replayed.opts.memtable_bytes_max {
-            self.sync()?;
-            self.replayed.checkpoint()?;
-        }
         Ok(())
     }
 
     /// Everything that was taken in is on the device on return.
     pub fn sync(&mut self) -> Result<()> {
+        self.flush()?;
         if let Some(writing) = &self.segment {
             let synced = writing.file.sync_data();
             synced.map_err(|e| log_io("cannot sync the metadata log", &writing.path, &e))?;
         }
         self.synced = self.last().index;
+        self.unsynced_since = None;
         Ok(())
+    }
+
+    /// What is to be synced so that everything taken in is on the device; `None` if that is so already. The caller syncs it, and says so with
+    /// [`Replica::was_synced`]; others may go on meanwhile.
+    pub fn to_sync(&self) -> Option<(Arc<dyn DiskFile>, u64)> {
+        let last = self.last().index;
+        let writing = self.segment.as_ref().filter(|_| self.synced < last)?;
+        Some((writing.file.clone(), last))
+    }
+
+    /// Everything up to `index` was synced. What came later came `at` or after.
+    pub fn was_synced(&mut self, index: u64, at: Mono) {
+        self.synced = self.synced.max(index);
+        self.unsynced_since = (self.synced < self.last().index).then_some(at);
     }
 
     /// Begins a segment with the record of `pos`. What the one before holds is synced first: its end is what the new header says.
@@ -146,8 +250,34 @@ impl Replica {
         // One without records, of an opening that came to nothing, was replaced.
         scan.segments.retain(|known| known.path != path);
         scan.segments.push(segment);
-        self.segment = Some(Writing { header, path, file, offset: HEADER_BYTES as u64 });
+        self.segment = Some(Writing { header, path, file, offset: HEADER_BYTES as u64, pending: Vec::new() });
         Ok(())
+    }
+
+    /// Whether the rows in memory are so many that a checkpoint is due.
+    pub fn is_checkpoint_due(&self) -> bool {
+        self.replayed.layers.active.bytes > self.replayed.opts.memtable_bytes_max
+    }
+
+    /// A checkpoint of everything that was taken in; `None` while one is being written.
+    pub fn begin_checkpoint(&mut self) -> Result<Option<Checkpointing>> {
+        if self.replayed.layers.frozen.is_some() {
+            return Ok(None);
+        }
+        self.sync()?;
+        let layers = &mut self.replayed.layers;
+        let empty = Memtable::on_top_of(layers.active.last);
+        let rows = Arc::new(std::mem::replace(&mut layers.active, empty));
+        layers.frozen = Some(rows.clone());
+        Ok(Some(Checkpointing { store: self.replayed.store.clone(), identity: self.replayed.identity, rows }))
+    }
+
+    /// The checkpoint was written. Segments that nobody needs any more go.
+    pub fn end_checkpoint(&mut self, done: Checkpointed) {
+        self.replayed.layers.view = Arc::new(done.view);
+        self.replayed.layers.frozen = None;
+        self.replayed.applied = done.applied;
+        self.replayed.remove_needless();
     }
 
     /// Becomes a primary: durably takes a new term, above every term that it has seen.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use brindle_types::Result;
 use bytes::Bytes;
 
+use crate::batch::LogPos;
 use crate::engine::scan_layers;
 use crate::memtable::{Layers, Memtable, successor};
 
@@ -14,13 +15,19 @@ use crate::memtable::{Layers, Memtable, successor};
 /// Fails with `KvFailed` once a checkpoint has failed under it (the device was full): then it is taken again.
 pub struct Snapshot {
     layers: Layers,
+    at: LogPos,
 }
 
 impl Snapshot {
     /// The state below the memtable that still changes.
     pub(crate) fn of(layers: &Layers) -> Snapshot {
         let (frozen, view) = (layers.frozen.clone(), Arc::clone(&layers.view));
-        Snapshot { layers: Layers { active: Memtable::default(), frozen, view } }
+        Snapshot { layers: Layers { active: Memtable::default(), frozen, view }, at: layers.active.base }
+    }
+
+    /// The last record whose rows are in it. Records without rows may follow that change nothing.
+    pub fn at(&self) -> LogPos {
+        self.at
     }
 
     /// At most `limit` rows in order of key, those behind `after` where it is given.

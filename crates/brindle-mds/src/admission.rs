@@ -142,6 +142,9 @@ impl Request<'_> {
             Op::OstStatfs | Op::CopyRange | Op::ListObjects | Op::ReturnGrant => refused(op),
             Op::ReplicaAttach | Op::ReplicaLease | Op::ReplicaChange | Op::ReplicaLook => refused(op),
             Op::ReplicaList | Op::ReplicaRead => refused(op),
+            Op::MemberAttach | Op::MemberLease | Op::MemberAppend | Op::MemberSync | Op::MemberFill => {
+                refused(op)
+            }
             Op::Register | Op::GetMap | Op::Heartbeat | Op::Join | Op::RenewCertificate => refused(op),
             Op::WatchHost | Op::ReportHost | Op::WatchAccess | Op::KeepShared => refused(op),
             Op::ChangePool | Op::ChangeTarget | Op::RaiseLevel | Op::ListHosts | Op::CreateToken => {
@@ -150,7 +153,7 @@ impl Request<'_> {
             Op::ChangeHost | Op::ListShared | Op::ChangeShared | Op::FetchMgt | Op::NoteTerm => refused(op),
             Op::Events | Op::KeepReplicas | Op::ListReplicas | Op::ChangeReplicas => refused(op),
             Op::TakeOrders | Op::RestartHost => refused(op),
-            Op::ChangeInSync | Op::ShowReplica => refused(op),
+            Op::ChangeInSync | Op::ShowReplica | Op::ListSpares | Op::ChangeSpare => refused(op),
             Op::WatchNodemaps | Op::ListNodemaps | Op::ChangeNodemap => refused(op),
             Op::WatchMappedNodemaps | Op::ListMappedNodemaps | Op::ChangeMappedNodemap => refused(op),
             Op::RecallNotice | Op::InvalidateNotice | Op::LayoutNotice | Op::ReportNotice => refused(op),

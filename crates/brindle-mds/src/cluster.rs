@@ -201,13 +201,13 @@ pub async fn note_term(mdt: Arc<Mdt>, targets: Arc<Directory>) -> Fault {
     let (term, opening) = (mdt.numbers().term(), mdt.seams().rng.next_u64());
     let (fs, target, uuid) = (identity.fs.clone(), identity.target(), identity.uuid);
     match targets.mgs().ask(&NoteTermReq { fs, target, uuid, term, opening }).await {
-        Ok(answer) if !answer.is_newest => Fault::new(Code::LaterMdt)
-            .subject(identity.name())
-            .why(match answer.highest > term {
-                true => format!("this is its term {term}, and the MGS was told of term {}", answer.highest),
-                false => format!("the MGS was told of its term {term} by another copy of its disk"),
-            })
-            .data("nothing was changed"),
+        Ok(answer) if !answer.is_newest => {
+            if let Some(seat) = &mdt.config().seat {
+                // A member that serves after a loss was accepted may not have heard of it.
+                seat.raise_term_floor(answer.highest);
+            }
+            later(&identity.name(), term, answer.highest)
+        }
         Ok(_) => std::future::pending().await,
         Err(fault) => {
             // An MGS of an earlier release, which keeps no terms.
@@ -215,6 +215,16 @@ pub async fn note_term(mdt: Arc<Mdt>, targets: Arc<Directory>) -> Fault {
             std::future::pending().await
         }
     }
+}
+
+fn later(name: &str, term: u32, highest: u32) -> Fault {
+    Fault::new(Code::LaterMdt)
+        .subject(name.to_owned())
+        .why(match highest > term {
+            true => format!("this is its term {term}, and the MGS was told of term {highest}"),
+            false => format!("the MGS was told of its term {term} by another copy of its disk"),
+        })
+        .data("nothing was changed")
 }
 
 /// Asks an OST for its free space.

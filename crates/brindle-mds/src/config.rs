@@ -7,6 +7,7 @@ use brindle_kv::{
     CACHE_BYTES_MAX, DurabilityMode, KvOptions, MEMTABLE_BYTES_MAX, RESERVE_BYTES, SEGMENT_BYTES,
 };
 use brindle_targets::OwnerLease;
+use brindle_targets::replica::Seat;
 use brindle_types::{FsName, LayoutPolicy, Nid, TargetId};
 
 /// How long a session lives without being renewed.
@@ -81,6 +82,8 @@ pub struct Config {
     pub reserve_bytes: u64,
     /// Where the MDT lies on a device that two hosts reach: the right to answer for it.
     pub lease: Option<Arc<OwnerLease>>,
+    /// Where the MDT is a member of a replica set: its place there.
+    pub seat: Option<Arc<Seat>>,
 }
 
 impl Config {
@@ -103,6 +106,7 @@ impl Config {
             changelog_age_max_secs: CHANGELOG_AGE_MAX_SECS,
             reserve_bytes: RESERVE_BYTES,
             lease: None,
+            seat: None,
         }
     }
 

@@ -12,6 +12,7 @@
 //! | [`changelog`] | what readers are told of each change |
 //! | [`scan`] | walking a tree with a predicate, a page at a time |
 //! | [`admission`] | what hosts may do that are not trusted fully |
+//! | [`replica`] | one of several members with the same log |
 //! | [`ask`], [`osts`] | what the MDT asks of clients and of OSTs |
 //!
 //! Invariants: DESIGN section 12, numbers 1, 2, 4, 6, 11, 14, 15.
@@ -45,6 +46,7 @@ pub mod osts;
 pub mod quota;
 pub mod recovery;
 pub mod relocate;
+pub mod replica;
 pub mod reports;
 pub mod restore;
 pub mod scan;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use brindle_config::Superblock;
 use brindle_net::Transport;
 use brindle_stdx::Seams;
 use brindle_targets::{Gate, Member, Place, member};
@@ -12,14 +13,21 @@ use crate::config::{Config, Identity};
 use crate::connections::Connections;
 use crate::mdt::Mdt;
 use crate::osts::Osts;
+use crate::replica::leading::{self, Led};
 use crate::service::MdsService;
-use crate::{background, changelog, expire, hsm, recovery};
+use crate::store::Engine;
+use crate::{background, changelog, expire, hsm, recovery, replica};
 
 /// A running MDT; stops when dropped.
 pub struct Handle {
     member: Member,
     service: Arc<MdsService>,
+    /// Where it is the primary of a replica set.
+    led: Option<Led>,
 }
+
+/// An orderly end waits so long for the other members of its replica set.
+const CLOSE_LIMIT_MS: u64 = 5_000;
 
 impl Handle {
     /// The address, with the port that was chosen.
@@ -63,9 +71,22 @@ impl Handle {
     }
 
     /// Stops in order: connections first, then the store is synced and closed.
-    pub async fn close(self) -> Result<()> {
+    pub async fn close(&self) -> Result<()> {
         self.stop();
-        self.service.mdt().engine().close().await
+        let engine = self.service.mdt().engine();
+        let Some(Led(leader)) = &self.led else { return engine.close().await };
+        // With a new primary elsewhere nobody takes the rest, and nothing of it was answered.
+        let seams = self.service.mdt().seams();
+        let reached = match leader.is_deposed() {
+            true => None,
+            false => seams.timeout_ms(CLOSE_LIMIT_MS, engine.wait_synced(engine.last_pos())).await,
+        };
+        if !matches!(reached, Some(Ok(()))) {
+            engine.abandon();
+        }
+        let closed = engine.close().await;
+        leader.stop();
+        if reached.is_none() { Ok(()) } else { closed }
     }
 
     /// Closes its connections and ends its background work, as a kill would.
@@ -74,46 +95,99 @@ impl Handle {
     }
 }
 
+/// What an MDT that starts has around it.
+struct Starting {
+    config: Config,
+    seams: Seams,
+    transport: Arc<dyn Transport>,
+    superblock: Superblock,
+    targets: Arc<OstTargets>,
+}
+
 /// Serves the MDT in `config.dir`. Returns when it listens; if the file system's id is not known yet (the first start),
-/// when the MGS has answered.
+/// when the MGS has answered. Where it fails, nothing of it touches the store any more.
 pub async fn start(config: Config, seams: Seams, transport: Arc<dyn Transport>) -> Result<Handle> {
     let superblock = member::load(&seams, &config.dir, Role::Mdt)?;
-    let identity = Identity::of(&superblock);
-    let place = Place {
-        dir: config.dir.clone(),
-        listen: config.listen.clone(),
-        advertise: config.advertise.clone(),
-        host: config.host.clone(),
-    };
-    let connections = Connections::new(identity.target());
     let targets = OstTargets::new(&seams, transport.clone(), &config.host, &superblock);
-    let osts = Osts::new(seams.clone(), targets.clone())
-        .with_high_water(config.high_water_percent)
-        .with_room_wait(config.room_wait_ms);
-    let lease = config.lease.clone();
-    let mdt = Mdt::open(&seams, identity, config, connections.clone(), osts).await?;
-    recovery::begin(&mdt).await?;
-    let fs_is_known = superblock.fs_id != 0;
-    let gate = Arc::new(Gate::new(superblock.target, superblock.name(), superblock.fs_id));
-    if let Some(lease) = lease {
-        gate.owned_under(lease);
+    let starting = Starting { config, seams, transport, superblock, targets };
+    if starting.config.seat.is_some() {
+        return start_as_primary(starting).await;
     }
-    let service = MdsService::new(mdt.clone(), connections, gate.clone());
-    let serving = (gate, targets.directory().clone());
-    let member = Member::serve(&seams, transport, (superblock, place), serving, service.clone()).await?;
-    let handle = Handle { member, service };
-    handle.run_background(&targets);
-    if fs_is_known {
-        handle.member.join_later();
-    } else {
-        handle.member.join().await?;
+    let Starting { config, seams, superblock, .. } = &starting;
+    replica::refuse_alone(seams, &config.dir, superblock)?;
+    let options = config.kv_options(&Identity::of(superblock));
+    let engine = Engine::open(seams, &config.store_dir(), options)?;
+    starting.serve(engine, None).await
+}
+
+/// Serves the primary of a replica set, unless another member becomes that meanwhile.
+async fn start_as_primary(starting: Starting) -> Result<Handle> {
+    let Starting { config, seams, transport, superblock, targets } = &starting;
+    let identity = Identity::of(superblock);
+    let around = (superblock.fs_id, transport.clone(), targets.directory().clone());
+    let (led, report) = leading::take_over(config, &identity, seams, around).await?;
+    let leader = led.0.clone();
+    let ended = leader.clone().until_ended(identity.name());
+    let served = async {
+        let engine = Engine::of(leader.kv().clone(), report, identity.name())?;
+        starting.serve(engine, Some(led)).await
+    };
+    let started = tokio::select! {
+        biased;
+        fault = ended => Err(fault),
+        started = served => started,
+    };
+    if started.is_err() {
+        leader.end().await;
     }
-    Ok(handle)
+    started
+}
+
+impl Starting {
+    async fn serve(self, engine: Engine, led: Option<Led>) -> Result<Handle> {
+        let Starting { config, seams, transport, superblock, targets } = self;
+        let identity = Identity::of(&superblock);
+        let place = Place {
+            dir: config.dir.clone(),
+            listen: config.listen.clone(),
+            advertise: config.advertise.clone(),
+            host: config.host.clone(),
+        };
+        let connections = Connections::new(identity.target());
+        let osts = Osts::new(seams.clone(), targets.clone())
+            .with_high_water(config.high_water_percent)
+            .with_room_wait(config.room_wait_ms);
+        let lease = led.as_ref().map_or_else(|| config.lease.clone(), |led| Some(led.0.lease()));
+        let mdt = Mdt::on(engine, &seams, identity, (config, connections.clone(), osts)).await?;
+        recovery::begin(&mdt).await?;
+        let fs_is_known = superblock.fs_id != 0;
+        let gate = Arc::new(Gate::new(superblock.target, superblock.name(), superblock.fs_id));
+        if let Some(lease) = lease {
+            gate.owned_under(lease);
+        }
+        let service = MdsService::new(mdt.clone(), connections, gate.clone());
+        let serving = (gate, targets.directory().clone());
+        let member = Member::serve(&seams, transport, (superblock, place), serving, service.clone()).await?;
+        let handle = Handle { member, service, led };
+        handle.run_background(&targets);
+        if fs_is_known {
+            handle.member.join_later();
+        } else {
+            handle.member.join().await?;
+        }
+        Ok(handle)
+    }
 }
 
 impl Handle {
     fn run_background(&self, targets: &Arc<OstTargets>) {
         let (mdt, member) = (|| self.mdt().clone(), &self.member);
+        if let Some(Led(leader)) = &self.led {
+            leader.serves();
+            let learners = leading::fill_learners(Arc::downgrade(leader), Arc::downgrade(&mdt()));
+            member.spawn("mds.learners", learners);
+            member.fails_with("mds.leader", leader.clone().until_ended(self.name()));
+        }
         member.spawn("mds.map", cluster::follow_map(mdt(), targets.directory().clone()));
         member.spawn("mds.recovery", recovery::run(mdt()));
         member.spawn("mds.leases", expire::watch_leases(mdt()));

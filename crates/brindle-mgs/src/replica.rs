@@ -4,6 +4,7 @@
 //! administrators and primaries ask for is in [`decide`]. Both are plain functions; every change is one compare-and-swap of one row.
 
 pub(crate) mod decide;
+pub(crate) mod spare;
 pub(crate) mod step;
 
 use std::collections::BTreeMap;
@@ -27,6 +28,9 @@ const PAUSE_MS: u64 = 600;
 /// After its start an MGS waits so long for hosts that it has not heard of yet.
 const GRACE_MS: u64 = 8_000;
 
+/// A spare host that was heard of so lately can be given a copy.
+const SPARE_ALIVE_MS: u64 = 15_000;
+
 #[derive(Debug)]
 struct Words {
     at: Mono,
@@ -46,6 +50,8 @@ struct State {
     hindrances: BTreeMap<TargetId, Fault>,
     /// What members have shown that know a higher epoch than their row, by target and host.
     shown: BTreeMap<(TargetId, String), Shown>,
+    /// Since when members are away or failed, by target and host.
+    away: BTreeMap<(TargetId, String), Mono>,
 }
 
 impl Replicas {
@@ -55,6 +61,7 @@ impl Replicas {
             hosts: BTreeMap::new(),
             hindrances: BTreeMap::new(),
             shown: BTreeMap::new(),
+            away: BTreeMap::new(),
         };
         Replicas { state: parking_lot::Mutex::new(state) }
     }
@@ -91,6 +98,7 @@ impl Replicas {
         let mut state = self.state.lock();
         state.started = state.started.plus_ms(ms);
         state.hosts.values_mut().for_each(|words| words.at = words.at.plus_ms(ms));
+        state.away.values_mut().for_each(|since| *since = since.plus_ms(ms));
     }
 
     /// How long ago a host was heard of, and what it told of a target.
@@ -124,6 +132,32 @@ impl Replicas {
             (Some(_), _) => Heard::Unclear,
         };
         set.members.iter().map(|m| (m.host.clone(), of(&m.host))).collect()
+    }
+
+    /// How long members of a set have been away or failed, milliseconds, as far as this MGS has looked.
+    fn away_ms(
+        &self,
+        set: &ReplicaSetState,
+        heard: &BTreeMap<String, Heard>,
+        now: Mono,
+    ) -> BTreeMap<String, u64> {
+        let mut state = self.state.lock();
+        state.away.retain(|(target, host), _| {
+            *target != set.target || matches!(heard.get(host), Some(Heard::Dead | Heard::Failed))
+        });
+        let bad = heard.iter().filter(|(_, heard)| matches!(heard, Heard::Dead | Heard::Failed));
+        bad.map(|(host, _)| {
+            let since = *state.away.entry((set.target, host.clone())).or_insert(now);
+            (host.clone(), now.ms_since(since))
+        })
+        .collect()
+    }
+
+    /// Whether the primary of a set serves, and is heard of.
+    fn is_served(&self, set: &ReplicaSetState, now: Mono) -> bool {
+        let (heard_ms_ago, report) = self.of(&set.primary, set.target, now);
+        heard_ms_ago.is_some_and(|ms| ms <= ALIVE_MS)
+            && report.is_some_and(|report| report.phase == MemberPhase::Serving)
     }
 
     fn note(&self, target: TargetId, hindrance: Option<Fault>) {
@@ -171,7 +205,10 @@ async fn look(mgs: &Arc<Mgs>, hosts: &Hosts) {
             None => Step::Nothing,
         };
         match judged(&rows) {
-            Step::Nothing => mgs.replicas.note(target, None),
+            Step::Nothing => {
+                mgs.replicas.note(target, None);
+                replace(mgs, hosts, target).await;
+            }
             Step::Waits(why) => {
                 let fault = Fault::new(Code::LastReplicaLost)
                     .subject(mgs.superblock.fs.target(target))
@@ -203,6 +240,37 @@ async fn look(mgs: &Arc<Mgs>, hosts: &Hosts) {
                 }
             }
         }
+    }
+}
+
+/// Gives up a member that has been away for too long, where a spare host can have its copy.
+async fn replace(mgs: &Arc<Mgs>, hosts: &Hosts, target: TargetId) {
+    let found = |rows: &Rows| {
+        let set = &rows.replica_set(target)?.set;
+        let now = mgs.seams.now();
+        let away_ms = mgs.replicas.away_ms(set, &mgs.replicas.heard(set, now), now);
+        if rows.spares().len() == 0 || !mgs.replicas.is_served(set, now) {
+            return None;
+        }
+        let is_alive = |host: &str| hosts.heard.lock().of(host, now).0.is_some_and(|ms| ms <= SPARE_ALIVE_MS);
+        spare::replaced(rows, set, &spare::Seen { away_ms: &away_ms, is_alive: &is_alive })
+    };
+    if found(&hosts.rows()).is_none() {
+        return;
+    }
+    let decide = |rows: &Rows| -> Result<_> {
+        Ok(match found(rows) {
+            Some((replacement, change)) => (vec![change], Some(replacement)),
+            None => (Vec::new(), None),
+        })
+    };
+    match hosts.change(decide).await {
+        Ok((true, Some(spare::Replacement { lost, place }))) => tracing::warn!(
+            target_name = %mgs.superblock.fs.target(target), lost, host = place.host, dir = place.dir,
+            "a copy was away for too long: it is made anew on a spare host"
+        ),
+        Ok(_) => {}
+        Err(fault) => tracing::warn!(code = %fault.code, "cannot give a lost copy to a spare host: {fault}"),
     }
 }
 

@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use brindle_objects::Replies;
 use brindle_targets::OwnerLease;
+use brindle_targets::replica::Seat;
 use brindle_types::Nid;
-
-use crate::replica::Seat;
 
 /// How an OST runs.
 #[derive(Clone, Debug)]

@@ -178,6 +178,9 @@ fn needs(op: Op, body: &[u8]) -> Result<Needs> {
         Op::HsmState | Op::HsmAct | Op::HsmSet | Op::HsmRecall | Op::HsmTake => return refused(op),
         Op::HsmProgress | Op::HsmDone | Op::HsmInfo | Op::HsmSwitch | Op::HsmBacklog => return refused(op),
         Op::PolicyScan | Op::PolicyRemove => return refused(op),
+        Op::MemberAttach | Op::MemberLease | Op::MemberAppend | Op::MemberSync | Op::MemberFill => {
+            return refused(op);
+        }
         Op::MdtUsage | Op::MdtLogLevel | Op::OstUsage | Op::OstLogLevel | Op::MgsLogLevel => {
             return refused(op);
         }
@@ -191,7 +194,7 @@ fn needs(op: Op, body: &[u8]) -> Result<Needs> {
         }
         Op::Events | Op::KeepReplicas | Op::ListReplicas | Op::ChangeReplicas => return refused(op),
         Op::TakeOrders | Op::RestartHost => return refused(op),
-        Op::ChangeInSync | Op::ShowReplica => return refused(op),
+        Op::ChangeInSync | Op::ShowReplica | Op::ListSpares | Op::ChangeSpare => return refused(op),
         Op::WatchNodemaps | Op::ListNodemaps | Op::ChangeNodemap => return refused(op),
         Op::WatchMappedNodemaps | Op::ListMappedNodemaps | Op::ChangeMappedNodemap => return refused(op),
         Op::RecallNotice | Op::InvalidateNotice | Op::LayoutNotice | Op::ReportNotice => return refused(op),

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use brindle_net::Transport;
 use brindle_objects::{ObjectStore, StoreConfig};
 use brindle_stdx::Seams;
-use brindle_targets::{Directory, Gate, Introduction, Member, Place, Plain, member};
+use brindle_targets::{Directory, Gate, Introduction, Member, Place, Plain, member, replica};
 use brindle_types::{Code, Fault, Nid, Result, Role};
 use brindle_wire::mgs::replica::MemberPhase;
 
@@ -113,7 +113,13 @@ pub async fn start(config: Config, seams: Seams, transport: Arc<dyn Transport>) 
     // Where it cannot be told nothing is said of it.
     let shares_its_disk = matches!(brindle_config::neighbour(&*seams.disk, &config.dir), Ok(Some(_)));
     let gate = Arc::new(Gate::new(superblock.target, superblock.name(), superblock.fs_id));
-    let replica = config.seat.clone().map(|seat| Replica::new(seat, &seams));
+    let member_around = || replica::Around {
+        fs_id: superblock.fs_id,
+        dir: config.dir.clone(),
+        transport: transport.clone(),
+        targets: targets.clone(),
+    };
+    let replica = config.seat.clone().map(|seat| Replica::new(seat, &seams, member_around(), &store));
     let around = Around { dir: config.dir.clone(), transport: transport.clone(), shares_its_disk, replica };
     let oss = Oss::new(store, targets.clone(), gate.clone(), superblock.clone(), seams.clone(), around);
     let service = Arc::new(OssService(oss.clone()));
@@ -186,7 +192,7 @@ async fn be_member(oss: Arc<Oss>, member: Weak<Member>) -> Fault {
                 .subject(oss.identity.name())
                 .why("another member serves it now");
         }
-        if let Err(fault) = replica.apply(&oss, &set) {
+        if let Err(fault) = replica.apply(&set) {
             return fault;
         }
         tokio::select! {

@@ -15,6 +15,7 @@ pub mod map_watch;
 pub mod member;
 pub mod owner_lease;
 pub mod register;
+pub mod replica;
 pub mod slots;
 pub mod waits;
 

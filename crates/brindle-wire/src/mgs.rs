@@ -5,6 +5,7 @@ pub mod id_map;
 pub mod nodemap;
 pub mod replica;
 pub mod shared;
+pub mod spare;
 
 use brindle_types::{FsName, Nid, PoolName, TargetId};
 use serde::{Deserialize, Serialize};

@@ -137,6 +137,11 @@ ops! {
     221 MdtUsage "mdt_usage" plain [Administrator];
     222 MdtLogLevel "mdt_log_level" plain [Administrator];
     230 SessionRights "session_rights" plain [Ost];
+    240 MemberAttach "member_attach" plain [Mdt];
+    241 MemberLease "member_lease" plain [Mdt];
+    242 MemberAppend "member_append" plain [Mdt];
+    243 MemberSync "member_sync" plain [Mdt];
+    244 MemberFill "member_fill" plain [Mdt];
     // 300-399: OSS
     300 Read "read" plain [Client Ost];
     301 Write "write" slotted [Client Mdt];
@@ -188,8 +193,10 @@ ops! {
     430 KeepReplicas "keep_replicas" plain [Agent];
     431 ListReplicas "list_replicas" plain [Administrator];
     432 ChangeReplicas "change_replicas" plain [Administrator];
-    433 ChangeInSync "change_in_sync" plain [Ost];
+    433 ChangeInSync "change_in_sync" plain [Mdt Ost];
     434 ShowReplica "show_replica" plain [Agent];
+    435 ListSpares "list_spares" plain [Administrator];
+    436 ChangeSpare "change_spare" plain [Administrator];
     440 MgsLogLevel "mgs_log_level" plain [Administrator];
     450 WatchNodemaps "watch_nodemaps" plain [Mdt Ost Mgs Agent];
     451 ListNodemaps "list_nodemaps" plain [Administrator];

@@ -1,7 +1,9 @@
 //! The table of all documents that commands print with `-o json`, for their schemas in `docs/reference/schema/`.
 
 use brindle_admin::document::{Document, schema};
-use brindle_admin::{cluster_file, drain, fsck, hosts, pool, rebalance, space, status, target, upgrade};
+use brindle_admin::{
+    cluster_file, drain, fsck, hosts, pool, rebalance, space, spare, status, target, upgrade,
+};
 
 use crate::{admin, bench, changelog, cluster, dev, explain, find, format, hsm, policy, stripe};
 
@@ -30,6 +32,7 @@ pub fn all() -> Vec<Entry> {
         entry::<hosts::NewTokenView>(),
         entry::<cluster::join::JoinView>(),
         entry::<hosts::HostsView>(),
+        entry::<spare::SpareView>(),
         entry::<hosts::HostView>(),
         entry::<hosts::HostedView>(),
         entry::<brindle_admin::replica::ReplicaSetView>(),

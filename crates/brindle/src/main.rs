@@ -39,6 +39,7 @@ mod log_level;
 mod manager;
 mod mount;
 mod node;
+mod node_spare;
 mod nodemap;
 mod output;
 mod policy;

@@ -18,6 +18,7 @@ use crate::admin::target_drain;
 use crate::completion::live;
 use crate::exit::Done;
 use crate::format::runtime;
+use crate::node_spare;
 use crate::output::{Output, print_json, table};
 use crate::pool::FsArgs;
 
@@ -30,6 +31,8 @@ pub enum Command {
     Show(ShowArgs),
     /// Move everything off all OSTs of a host, and give them no new files
     Drain(DrainArgs),
+    /// Have a host get a copy of a target when one of its copies is lost
+    Spare(node_spare::Args),
     /// Let a host in no more; its connections end within seconds
     Remove(RemoveArgs),
 }
@@ -103,6 +106,7 @@ pub fn run(command: &Command) -> Result<Done> {
         Command::List(args) => list(args),
         Command::Show(args) => show(args),
         Command::Drain(args) => drain(args),
+        Command::Spare(args) => node_spare::run(args),
         Command::Remove(args) => remove(args),
     }
 }

@@ -30,6 +30,7 @@ mod kill;
 mod leases;
 mod load;
 mod logs;
+mod mdt_replicas;
 mod monitoring;
 mod names;
 mod nodemaps;

@@ -111,3 +111,42 @@ fn a_member_hangs_then_the_primary_hangs_and_both_come_back_by_themselves() {
     work.end(&cluster);
     end(cluster, daemons);
 }
+
+#[test]
+fn a_copy_that_is_away_for_too_long_is_made_anew_on_a_spare_host() {
+    let (cluster, mut daemons) = made("replicas-spare");
+    done(&cluster, "h1", "target add --copies 2 --node h2 --node h3 --dir /var/lib/brindle/ost0");
+    assert!(join(&cluster, "h4", "server,client").ok());
+    daemons.push(serve(&cluster, "h4"));
+    let refused = brindle(&cluster, "h1", "node spare h4");
+    assert!(!refused.ok() && refused.text.contains("add --dir DIR"), "{refused}");
+    let refused = brindle(&cluster, "h1", "node spare h4 --dir /var/lib/brindle/spare --after 3");
+    assert!(!refused.ok() && refused.text.contains("3 s are not from 10 s"), "{refused}");
+    let said = done(&cluster, "h1", "node spare h4 --dir /var/lib/brindle/spare --after 10");
+    assert!(said.contains("h4 gets the copies"), "{said}");
+    let listed = done(&cluster, "h1", "node spare");
+    assert!(listed.contains("h4") && listed.contains("after 10 s"), "{listed}");
+    mount(&cluster, "h4");
+    let work = Work::begin(&cluster, "h4");
+    assert!(cluster.dev(&["host", "kill", "h2"]).ok());
+    work.goes_on();
+    until_served(&cluster, "h3", "serving");
+    let hosts: Vec<String> = set(&cluster)["members"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|member| member["host"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(hosts, ["h3", "h4"]);
+    // The host that was away finds out that it has no copy any more, and is not touched.
+    daemons[1].wait().unwrap();
+    assert!(cluster.dev(&["host", "start", "h2"]).ok());
+    daemons[1] = serve(&cluster, "h2");
+    assert!(cluster.dev(&["host", "kill", "h3"]).ok());
+    work.goes_on();
+    until_served(&cluster, "h4", "degraded");
+    done(&cluster, "h1", "node spare h4 --none");
+    work.end(&cluster);
+    daemons[2].wait().unwrap();
+    end(cluster, daemons);
+}

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::disk::CrashDisk;
 use super::sim::{Chance, Sim};
 use super::{DIR, put, small_options};
-use crate::{Batch, Kv, LogPos, Replica};
+use crate::{Batch, Filling, Kv, KvOptions, LogPos, Replica, decode_records, encode_rows};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -18,6 +18,10 @@ enum Step {
     /// Sends a record once more that is there.
     Again(u8),
     Sync,
+    /// A checkpoint, while so many records come in.
+    Checkpoint(u8),
+    /// The primary tells that it takes another term, and dies.
+    Term,
     Kill,
     PowerCut,
 }
@@ -27,6 +31,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         6 => (1u8..40, proptest::bool::weighted(0.2)).prop_map(|(n, term)| Step::Send(n, term)),
         1 => any::<u8>().prop_map(Step::Again),
         2 => Just(Step::Sync),
+        1 => (0u8..10).prop_map(Step::Checkpoint),
+        1 => Just(Step::Term),
         1 => Just(Step::Kill),
         1 => Just(Step::PowerCut),
     ];
@@ -94,6 +100,29 @@ proptest! {
                     replica.sync().expect("synced");
                     synced = sent;
                 }
+                Step::Checkpoint(meanwhile) => {
+                    let writing = replica.begin_checkpoint().expect("begun").expect("none is written");
+                    synced = sent;
+                    prop_assert!(replica.begin_checkpoint().expect("refused").is_none());
+                    let many: Vec<(LogPos, Batch)> = (0..u64::from(meanwhile))
+                        .map(|n| (LogPos { term, index: sent as u64 + 1 + n }, record(sent as u64 + 1 + n)))
+                        .collect();
+                    log.truncate(sent);
+                    log.extend(many.iter().cloned());
+                    sent = log.len();
+                    replica.apply_all(&many).expect("the next ones");
+                    replica.end_checkpoint(writing.write().expect("written"));
+                }
+                Step::Term => {
+                    term += 1;
+                    replica.begin_term(term).expect("noted");
+                    synced = sent;
+                    prop_assert_eq!(replica.next_term(), term + 1);
+                    // Records of the one before are late.
+                    let late = LogPos { term: term - 1, index: sent as u64 + 1 };
+                    prop_assert!(replica.apply(late, &record(1)).is_err());
+                    log.truncate(sent);
+                }
                 Step::Kill => {
                     drop(replica);
                     disk = disk.kill();
@@ -156,4 +185,76 @@ fn records_of_an_earlier_primary_are_refused() {
     let mut replica = Replica::open(sim.seams.clone(), DIR, small_options()).expect("opens");
     assert!(replica.apply(pos(3, 2), &put("k", "old")).is_err());
     replica.apply(pos(5, 2), &put("k", "new")).expect("a later term");
+}
+
+#[test]
+fn a_filled_store_goes_on_where_its_rows_end() {
+    let disk = CrashDisk::new(1 << 30);
+    Kv::create(&disk, DIR, &small_options()).expect("an empty disk takes a store");
+    let sim = Sim::new(1, &disk);
+    let options = KvOptions { tail_bytes_max: 1 << 20, ..small_options() };
+    let (kv, _) = Kv::open(sim.seams.clone(), DIR, options.clone()).expect("opens");
+    for n in 1..=300 {
+        kv.append(record(n)).expect("appended");
+        if n % 50 == 0 {
+            sim.run(kv.admit()).expect("room");
+        }
+    }
+    let snapshot = sim.run(kv.snapshot()).expect("taken");
+    let at = snapshot.at();
+    assert_eq!(at, kv.last_pos());
+    for n in 301..=400 {
+        kv.append(record(n)).expect("appended");
+    }
+    sim.run(kv.wait_synced(kv.last_pos())).expect("synced");
+    let copy = "copy";
+    let mut filling = Filling::begin(sim.seams.clone(), copy, options.clone(), at)
+        .expect("an empty directory takes a store");
+    let rows = snapshot.rows(None, 10_000).expect("read");
+    for page in rows.chunks(7) {
+        let bytes = encode_rows(at, page.to_vec());
+        for (_, batch) in decode_records(&bytes).expect("decoded") {
+            filling.put(batch).expect("taken");
+        }
+    }
+    assert!(Replica::open(sim.seams.clone(), copy, options.clone()).is_err(), "it is no store yet");
+    filling.finish().expect("complete");
+    let mut replica = Replica::open(sim.seams.clone(), copy, options.clone()).expect("opens");
+    assert_eq!(replica.last(), at);
+    while replica.last() != kv.last_pos() {
+        let records = kv.records_after(replica.last(), 3000).expect("in memory");
+        let bytes: Vec<u8> = records.iter().flat_map(|(_, record)| record.to_vec()).collect();
+        replica.apply_all(&decode_records(&bytes.into()).expect("decoded")).expect("the next ones");
+    }
+    let all = |kv: &Kv| kv.scan(&[1], None, 10_000).expect("read");
+    let wanted = all(&kv);
+    let (led, report) = replica.lead().expect("leads");
+    assert_eq!(all(&led), wanted);
+    assert!(report.term > kv.term());
+    drop(led);
+    drop(Replica::open(Sim::new(2, &disk).seams.clone(), copy, options).expect("opens once more"));
+}
+
+#[test]
+fn nothing_is_answered_before_the_other_members_have_it() {
+    let disk = CrashDisk::new(1 << 30);
+    Kv::create(&disk, DIR, &small_options()).expect("an empty disk takes a store");
+    let sim = Sim::new(1, &disk);
+    let options = KvOptions { tail_bytes_max: 1 << 20, ..small_options() };
+    let (kv, _) = Kv::open(sim.seams.clone(), DIR, options).expect("opens");
+    kv.require(0, 0);
+    let pos = kv.append(put("k", "v")).expect("appended");
+    let answered = || sim.run_for(5_000, kv.wait_reply(pos));
+    let synced = || sim.run_for(5_000, kv.wait_synced(pos));
+    assert!(answered().is_none() && synced().is_none());
+    assert_eq!(kv.synced_pos(), pos, "it is on the disk here");
+    kv.require(pos.index, 0);
+    assert_eq!(answered(), Some(Ok(())));
+    assert!(synced().is_none(), "and may be lost there");
+    kv.require(pos.index, pos.index);
+    assert_eq!(synced(), Some(Ok(())));
+    // Whoever waits hears when another member serves.
+    kv.require(0, 0);
+    kv.abandon();
+    assert!(matches!(answered(), Some(Err(_))));
 }

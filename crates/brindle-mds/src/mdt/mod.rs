@@ -140,6 +140,16 @@ impl Mdt {
         osts: Osts,
     ) -> Result<Arc<Mdt>> {
         let engine = Engine::open(seams, &config.store_dir(), config.kv_options(&identity))?;
+        Mdt::on(engine, seams, identity, (config, notifier, osts)).await
+    }
+
+    /// An MDT on a store that was opened.
+    pub async fn on(
+        engine: Engine,
+        seams: &Seams,
+        identity: Identity,
+        (config, notifier, osts): (Config, Arc<dyn Notifier>, Osts),
+    ) -> Result<Arc<Mdt>> {
         let term = engine.term();
         osts.set_term(term);
         let mut first = meta::inodes_reserved(&engine)?.max(INODES_FIRST);

@@ -90,7 +90,7 @@ pub async fn handle(mdt: &Mdt, _call: &Call, req: BackupReadReq) -> Result<Backu
 }
 
 /// Rows behind a key; none at the end.
-fn page(snapshot: &Snapshot, after: &[u8]) -> Result<Vec<(Bytes, Bytes)>> {
+pub(crate) fn page(snapshot: &Snapshot, after: &[u8]) -> Result<Vec<(Bytes, Bytes)>> {
     let mut rows = snapshot.rows(Some(after).filter(|key| !key.is_empty()), PAGE_ROWS)?;
     let mut bytes = 0;
     let fits = rows.iter().take_while(|(key, value)| {

@@ -48,6 +48,11 @@ impl Engine {
         let target = options.target.clone();
         let options = sized(seams, dir, options)?;
         let (kv, report) = Kv::open(seams.clone(), dir, options)?;
+        Engine::of(kv, report, target)
+    }
+
+    /// A store that was opened.
+    pub fn of(kv: Kv, report: OpenReport, target: String) -> Result<Engine> {
         let format = meta::format(&kv)?
             .ok_or_else(|| Fault::new(Code::NotATarget).subject(target).why("the store has no format row"))?;
         let level = AtomicU16::new(meta::format_level(&kv)?.0);
@@ -149,6 +154,16 @@ impl Engine {
     /// Completes when the log has stopped, with the reason.
     pub async fn until_failed(&self) -> Fault {
         self.kv.until_failed().await
+    }
+
+    /// Bytes of the file of the last checkpoint; 0 where that cannot be told.
+    pub fn checkpoint_bytes(&self) -> u64 {
+        self.kv.checkpoint_bytes()
+    }
+
+    /// Whatever waits for this store fails: another member of its set serves, or nobody of it answers.
+    pub fn abandon(&self) {
+        self.kv.abandon();
     }
 
     /// A handle that outlives borrows: for the orderly end.

@@ -234,6 +234,7 @@ pub(crate) fn remove(
     }
     let mut changes = vec![Change::Removed(removed(row, now_s)), Change::NoHost(host.to_owned())];
     changes.extend(rows.mgs().filter(|row| row.host == host).map(|row| Change::NoMgs(row.host.clone())));
+    changes.extend(rows.spare(host).map(|row| Change::NoSpare(row.host.clone())));
     for shared in rows.shared().filter(|row| row.target.hosts.iter().any(|other| other.host == host)) {
         let mut shared = shared.clone();
         if shared.target.owner == host {
@@ -416,10 +417,7 @@ pub(crate) fn free_target(rows: &Rows, map: &Map, role: Role, index: Option<u16>
 
 /// Checks that a directory is a plain path, and that no other target of the host lies there.
 pub(crate) fn check_dir(rows: &Rows, row: &HostRow, dir: &str) -> std::result::Result<(), String> {
-    let is_plain = dir.split('/').skip(1).all(|part| !part.is_empty() && part != "." && part != "..");
-    if !dir.starts_with('/') || !is_plain || dir.len() > DIR_MAX_BYTES || dir.contains('\0') {
-        return Err(format!("'{dir}' is not the absolute path of a directory"));
-    }
+    check_path(dir)?;
     let within = |a: &str, b: &str| a == b || a.strip_prefix(b).is_some_and(|rest| rest.starts_with('/'));
     let shared = rows.shared().map(|row| &row.target);
     let shared = shared.filter(|t| t.hosts.iter().any(|host| host.host == row.name));
@@ -433,6 +431,15 @@ pub(crate) fn check_dir(rows: &Rows, row: &HostRow, dir: &str) -> std::result::R
         Some((target, other)) => Err(format!("{target} has the directory {other} there")),
         None => Ok(()),
     }
+}
+
+/// Why a path is not that of a directory in which targets may lie.
+pub(crate) fn check_path(dir: &str) -> std::result::Result<(), String> {
+    let is_plain = dir.split('/').skip(1).all(|part| !part.is_empty() && part != "." && part != "..");
+    if !dir.starts_with('/') || !is_plain || dir.len() > DIR_MAX_BYTES || dir.contains('\0') {
+        return Err(format!("'{dir}' is not the absolute path of a directory"));
+    }
+    Ok(())
 }
 
 /// The lowest port behind the default one that no target of these hosts has.

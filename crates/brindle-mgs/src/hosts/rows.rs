@@ -9,6 +9,7 @@
 //! | `cluster/replicas/TARGET` | [`ReplicaRow`] |
 //! | `cluster/nodemaps/NAME` | [`Nodemap`] |
 //! | `cluster/id-maps/NAME` | [`IdMapRow`], of a nodemap whose hosts have numbers of their own |
+//! | `cluster/spares/NAME` | [`SpareRow`] |
 //! | `cluster/mgs/NAME` | [`MgsRow`], where several hosts run the MGS |
 //! | `cluster/restored/TARGET` | [`RestoredRow`], where the configuration was restored |
 //!
@@ -36,7 +37,9 @@ const MGS: &str = "cluster/mgs/";
 const NODEMAPS: &str = "cluster/nodemaps/";
 const RESTORED: &str = "cluster/restored/";
 const ID_MAPS: &str = "cluster/id-maps/";
-const PREFIXES: [&str; 9] = [HOSTS, TOKENS, REMOVED, SHARED, REPLICAS, MGS, NODEMAPS, RESTORED, ID_MAPS];
+const SPARES: &str = "cluster/spares/";
+const PREFIXES: [&str; 10] =
+    [HOSTS, TOKENS, REMOVED, SHARED, REPLICAS, MGS, NODEMAPS, RESTORED, ID_MAPS, SPARES];
 
 /// A host that has joined.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -117,7 +120,18 @@ pub struct RestoredRow {
     pub restored_s: i64,
 }
 
-first_form!(1 => HostRow, TokenRow, RemovedRow, SharedRow, ReplicaRow, MgsRow, RestoredRow);
+/// A host that gets copies when others are lost.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpareRow {
+    /// Its name.
+    pub host: String,
+    /// Directory on it, in which each copy gets one of its own.
+    pub dir: String,
+    /// A copy that has been away for so long is given up, seconds.
+    pub after_s: u64,
+}
+
+first_form!(1 => HostRow, TokenRow, RemovedRow, SharedRow, ReplicaRow, MgsRow, RestoredRow, SpareRow);
 
 /// A change of one row.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -158,6 +172,10 @@ pub(crate) enum Change {
     IdMap(Box<IdMapRow>),
     /// A nodemap maps nothing more.
     NoIdMap(String),
+    /// Makes or replaces a spare host.
+    Spare(SpareRow),
+    /// A host is no spare one any more.
+    NoSpare(String),
 }
 
 /// All rows, each with its version in the store.
@@ -173,6 +191,7 @@ pub(crate) struct Rows {
     nodemaps: BTreeMap<String, (u64, Nodemap)>,
     restored: BTreeMap<TargetId, (u64, RestoredRow)>,
     id_maps: BTreeMap<String, (u64, IdMapRow)>,
+    spares: BTreeMap<String, (u64, SpareRow)>,
 }
 
 /// Key, version that it must have, and new value of an entry of the store.
@@ -226,6 +245,8 @@ impl Change {
             Change::NotRestored(target) => gone(RESTORED, &target.to_string(), &rows.restored, target),
             Change::IdMap(row) => put(ID_MAPS, &row.nodemap, &rows.id_maps, &row.nodemap, &**row)?,
             Change::NoIdMap(name) => gone(ID_MAPS, name, &rows.id_maps, name),
+            Change::Spare(row) => put(SPARES, &row.host, &rows.spares, &row.host, row)?,
+            Change::NoSpare(host) => gone(SPARES, host, &rows.spares, host),
         })
     }
 }
@@ -259,6 +280,8 @@ impl Rows {
             Change::NotRestored(target) => drop(self.restored.remove(&target)),
             Change::IdMap(row) => drop(self.id_maps.insert(row.nodemap.clone(), (version, *row))),
             Change::NoIdMap(name) => drop(self.id_maps.remove(&name)),
+            Change::Spare(row) => drop(self.spares.insert(row.host.clone(), (version, row))),
+            Change::NoSpare(host) => drop(self.spares.remove(&host)),
         }
     }
 
@@ -351,6 +374,16 @@ impl Rows {
         self.replicas.get(&target).map(|(_, row)| row)
     }
 
+    /// All spare hosts, by name.
+    pub(crate) fn spares(&self) -> impl ExactSizeIterator<Item = &SpareRow> {
+        self.spares.values().map(|(_, row)| row)
+    }
+
+    /// The spare host of a name.
+    pub(crate) fn spare(&self, host: &str) -> Option<&SpareRow> {
+        self.spares.get(host).map(|(_, row)| row)
+    }
+
     /// Whether what is known of a target is as old as a backup.
     pub(crate) fn is_restored(&self, target: TargetId) -> bool {
         self.restored.contains_key(&target)
@@ -408,6 +441,7 @@ fn decoded(prefix: &str, key: &str, value: &[u8]) -> Result<Change> {
         MGS => Change::Mgs(decode(key, value)?),
         NODEMAPS => Change::Nodemap(Box::new(decode(key, value)?)),
         RESTORED => Change::Restored(decode(key, value)?),
+        SPARES => Change::Spare(decode(key, value)?),
         ID_MAPS => Change::IdMap(Box::new(decode(key, value)?)),
         _ => Change::Removed(decode(key, value)?),
     })

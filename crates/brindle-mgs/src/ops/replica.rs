@@ -1,18 +1,20 @@
 //! Operations about replica sets: what daemons tell and are told, what primaries and administrators ask for.
 
 use brindle_net::ServerConn;
-use brindle_types::{Code, Fault, Result, TargetId};
+use brindle_types::{Code, Fault, Result, Role, TargetId};
 use brindle_wire::mgs::replica::{
     ChangeInSyncReq, ChangeInSyncResp, ChangeReplicasReq, ChangeReplicasResp, KeepReplicasReq,
     KeepReplicasResp, ListReplicasResp, MemberPhase, MemberReport, MemberWord, REPLICAS_MAX,
     ReplicaSetChange, ReplicaSetInfo, ReplicaSetState, ShowReplicaReq, ShowReplicaResp,
 };
+use brindle_wire::mgs::spare::{ChangeSpareReq, ChangeSpareResp, ListSparesResp, SpareHost};
 
 use super::hosts::{audit, new_uuid, shortened_fault};
 use crate::Mgs;
 use crate::hosts::decide::ASSIGNMENTS_MAX;
-use crate::hosts::rows::{Change, ReplicaRow, RestoredRow, Rows};
-use crate::replica::decide;
+use crate::hosts::rows::{Change, ReplicaRow, RestoredRow, Rows, SpareRow};
+use crate::replica::step::Heard;
+use crate::replica::{decide, spare};
 use crate::restored::{self, Shown};
 
 /// Longest time that a daemon's question is held: it has to be heard of often.
@@ -133,7 +135,21 @@ pub(crate) async fn change(
     let hosts = mgs.hosts()?;
     let (map, uuid) = (mgs.store.current(), new_uuid(mgs));
     let decide = |rows: &Rows| match &req.change {
-        ReplicaSetChange::Create { index, places } => decide::create(rows, &map, *index, places, uuid),
+        ReplicaSetChange::Create { index, places } => {
+            decide::create(rows, &map, (Role::Ost, *index), places, uuid)
+        }
+        ReplicaSetChange::CreateMdt { index, places } => {
+            decide::create(rows, &map, (Role::Mdt, *index), places, uuid)
+        }
+        ReplicaSetChange::Promote { target, host } => {
+            decide::check_settled(rows, &map, *target)?;
+            let is_well = |set: &ReplicaSetState| {
+                let heard = mgs.replicas.heard(set, mgs.seams.now());
+                let wanted = set.member(host).map(|m| Heard::Alive { boot_term: m.boot_term });
+                wanted.is_some() && heard.get(host).copied() == wanted
+            };
+            decide::promote(rows, &map, (*target, host), is_well)
+        }
         ReplicaSetChange::Add { target, place } => {
             decide::check_settled(rows, &map, *target)?;
             decide::add(rows, &map, *target, place)
@@ -155,17 +171,43 @@ pub(crate) async fn change(
     }
     let outcome = hosts.change(decide).await;
     let (action, subject) = match &req.change {
-        ReplicaSetChange::Create { places, .. } => {
+        ReplicaSetChange::Create { places, .. } | ReplicaSetChange::CreateMdt { places, .. } => {
             let names: Vec<&str> = places.iter().map(|place| place.host.as_str()).collect();
             ("add target with copies", names.join(","))
         }
         ReplicaSetChange::Add { target, place } => ("add copy", format!("{target} {}", place.host)),
         ReplicaSetChange::Remove { target, host } => ("remove copy", format!("{target} {host}")),
         ReplicaSetChange::AcceptLoss { target, host } => ("accept loss", format!("{target} {host}")),
+        ReplicaSetChange::Promote { target, host } => ("promote copy", format!("{target} {host}")),
     };
     audit(conn, action, &subject, &outcome);
     let (changed, set) = outcome?;
     Ok(ChangeReplicasResp { changed, set })
+}
+
+/// All spare hosts.
+pub(crate) fn list_spares(mgs: &Mgs) -> Result<ListSparesResp> {
+    let rows = mgs.hosts()?.rows();
+    let spare =
+        |row: &SpareRow| SpareHost { host: row.host.clone(), dir: row.dir.clone(), after_s: row.after_s };
+    Ok(ListSparesResp { spares: rows.spares().map(spare).collect() })
+}
+
+/// An administrator makes a host a spare one, or not.
+pub(crate) async fn change_spare(
+    mgs: &Mgs,
+    conn: &ServerConn,
+    req: ChangeSpareReq,
+) -> Result<ChangeSpareResp> {
+    let hosts = mgs.hosts()?;
+    let decide = |rows: &Rows| spare::change(rows, &req.host, req.spare.as_ref());
+    if req.is_dry_run {
+        return Ok(ChangeSpareResp { changed: !decide(&hosts.rows())?.is_empty() });
+    }
+    let outcome = hosts.change(|rows: &Rows| Ok((decide(rows)?, ()))).await;
+    let action = if req.spare.is_some() { "add spare host" } else { "remove spare host" };
+    audit(conn, action, &req.host, &outcome);
+    Ok(ChangeSpareResp { changed: outcome?.0 })
 }
 
 /// A primary changes who is in sync.

@@ -17,11 +17,11 @@ fn refuse(what: &'static str, subject: impl Into<String>) -> Fault {
     Fault::new(Code::BadArgument).what(what).subject(subject.into()).data("nothing was changed")
 }
 
-fn stored(set: &ReplicaSetState) -> Change {
+pub(super) fn stored(set: &ReplicaSetState) -> Change {
     Change::Replicas(Box::new(ReplicaRow { set: set.clone() }))
 }
 
-fn new_member(place: &MemberPlace, role: MemberRole) -> ReplicaMember {
+pub(super) fn new_member(place: &MemberPlace, role: MemberRole) -> ReplicaMember {
     ReplicaMember {
         host: place.host.clone(),
         dir: place.dir.clone(),
@@ -55,7 +55,7 @@ pub(crate) fn check_settled(rows: &Rows, map: &Map, target: TargetId) -> Result<
         .next(format!("see what it waits for: brindle target replica list {target}")))
 }
 
-fn check_place(rows: &Rows, place: &MemberPlace) -> Result<()> {
+pub(super) fn check_place(rows: &Rows, place: &MemberPlace) -> Result<()> {
     let refuse = |why: String| refuse("cannot put a copy of the target on", place.host.clone()).why(why);
     let row = known(rows, &place.host)?;
     check_is_server(row)?;
@@ -67,11 +67,11 @@ fn check_place(rows: &Rows, place: &MemberPlace) -> Result<()> {
     Ok(())
 }
 
-/// A new OST with several members.
+/// A new target with several members.
 pub(crate) fn create(
     rows: &Rows,
     map: &Map,
-    index: Option<u16>,
+    (role, index): (Role, Option<u16>),
     places: &[MemberPlace],
     uuid: [u8; 16],
 ) -> Result<Changed> {
@@ -88,7 +88,7 @@ pub(crate) fn create(
     for place in places {
         check_place(rows, place)?;
     }
-    let target = free_target(rows, map, Role::Ost, index)?;
+    let target = free_target(rows, map, role, index)?;
     let port = free_port(rows, map, &names).ok_or_else(|| refuse("all ports are taken".to_owned()))?;
     let role = |n: usize| if n == 0 { MemberRole::InSync } else { MemberRole::Learner };
     let members = places.iter().enumerate().map(|(n, place)| new_member(place, role(n))).collect();
@@ -97,12 +97,22 @@ pub(crate) fn create(
     Ok((vec![stored(&set)], set))
 }
 
-/// An OST gets one more member; one that a host was told to serve alone becomes a set.
+/// Whether another target on a host listens at the port of a set.
+pub(super) fn port_is_taken(rows: &Rows, set: &ReplicaSetState, host: &str) -> bool {
+    let has = |row: &ReplicaRow| {
+        row.set.target != set.target && row.set.port == set.port && row.set.member(host).is_some()
+    };
+    rows.host(host).is_some_and(|row| row.assignments.iter().any(|a| a.port == set.port))
+        || rows.replicas().any(has)
+}
+
+/// A target gets one more member; one that a host was told to serve alone becomes a set.
 pub(crate) fn add(rows: &Rows, map: &Map, target: TargetId, place: &MemberPlace) -> Result<Changed> {
     let name = map.fs.target(target);
     let refuse = |why: String| refuse("cannot add a copy of", name.clone()).why(why);
-    if target.role != Role::Ost {
-        return Err(refuse("only OSTs can have copies in this release".to_owned()));
+    if target.role == Role::Mgt {
+        return Err(refuse("an MGT has none; give the MGS more hosts instead".to_owned())
+            .next("on another host: brindle join --mgs"));
     }
     if rows.shared_target(target).is_some() {
         return Err(refuse(
@@ -124,12 +134,7 @@ pub(crate) fn add(rows: &Rows, map: &Map, target: TargetId, place: &MemberPlace)
         return Err(refuse(format!("it has {REPLICAS_MAX}, which is the most")));
     }
     check_place(rows, place)?;
-    let is_taken =
-        rows.host(&place.host).is_some_and(|row| row.assignments.iter().any(|a| a.port == set.port))
-            || rows.replicas().any(|row| {
-                row.set.target != target && row.set.port == set.port && row.set.member(&place.host).is_some()
-            });
-    if is_taken {
+    if port_is_taken(rows, &set, &place.host) {
         return Err(refuse(format!("port {} is taken on {} by another target", set.port, place.host))
             .next("choose another host"));
     }
@@ -163,7 +168,7 @@ fn converted(rows: &Rows, map: &Map, target: TargetId) -> Result<(ReplicaSetStat
     Ok((ReplicaSetState { target, uuid, epoch: 1, term: 0, port, primary, members: vec![first] }, host))
 }
 
-/// An OST loses a member.
+/// A target loses a member.
 pub(crate) fn remove(rows: &Rows, map: &Map, target: TargetId, host: &str) -> Result<Changed> {
     let mut set = row_of(rows, map, target)?.set.clone();
     let refuse = |why: String| refuse("cannot take a copy away from", map.fs.target(target)).why(why);
@@ -172,11 +177,41 @@ pub(crate) fn remove(rows: &Rows, map: &Map, target: TargetId, host: &str) -> Re
         return Err(refuse(format!("{host} has none; these hosts do: {}", hosts.join(", "))));
     }
     if set.primary == host {
-        return Err(refuse(format!("{host} serves it"))
-            .next("stop that host's brindle-serve: another member takes over; then take it away"));
+        return Err(refuse(format!("{host} serves it")).next(format!(
+            "have another member serve it first: brindle target replica promote {target} --node HOST"
+        )));
     }
     set.epoch += u64::from(set.is_in_sync(host));
     set.members.retain(|m| m.host != host);
+    Ok((vec![stored(&set)], set))
+}
+
+/// Another member in sync becomes the primary.
+pub(crate) fn promote(
+    rows: &Rows,
+    map: &Map,
+    (target, host): (TargetId, &str),
+    is_well: impl Fn(&ReplicaSetState) -> bool,
+) -> Result<Changed> {
+    let mut set = row_of(rows, map, target)?.set.clone();
+    let refuse = |why: String| refuse("cannot have another host serve", map.fs.target(target)).why(why);
+    if set.primary == host {
+        return Ok((Vec::new(), set));
+    }
+    if !set.is_in_sync(host) {
+        let why = match set.member(host) {
+            Some(_) => format!("the copy on {host} is not complete"),
+            None => format!("{host} has no copy of it"),
+        };
+        return Err(
+            refuse(why).next(format!("see which copies are complete: brindle target replica list {target}"))
+        );
+    }
+    if !is_well(&set) {
+        return Err(refuse(format!("{host} was not heard of lately, or has just started")));
+    }
+    set.epoch += 1;
+    set.primary = host.to_owned();
     Ok((vec![stored(&set)], set))
 }
 

@@ -1,107 +1,25 @@
 //! A member that is not the primary: takes changes in the name of one attachment, and grants leases.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use brindle_net::ServerConn;
 use brindle_objects::slots::Turn;
 use brindle_objects::{PunchOp, WriteOp};
-use brindle_stdx::Mono;
 use brindle_types::{Code, Fault, Pair, Result};
 use brindle_wire::frame::encode_body;
 use brindle_wire::mds::Empty;
 use brindle_wire::oss::Ticket;
 use brindle_wire::oss::replica::*;
 use bytes::Bytes;
-use tokio::sync::{RwLock, RwLockReadGuard};
 
 use super::Replica;
 use crate::dispatch::{Answer, Call};
 use crate::service::Oss;
 
-/// How long a message of an epoch that is not known here yet waits for the daemon to bring it.
-const EPOCH_WAIT_MS: u64 = 1_000;
 /// Most objects of one answer.
 const LIST_MAX: usize = 4096;
 /// Newer than every epoch: the primary has checked what it sends.
 const ANY_EPOCH: Pair = Pair { term: u32::MAX, counter: u64::MAX };
-
-/// Who may change this member.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Attached {
-    attachment: Attachment,
-    /// The primary's host; empty for nobody.
-    host: String,
-}
-
-/// The part of a member that follows.
-pub(crate) struct Following {
-    attached: RwLock<Attached>,
-    /// When a primary was heard of last, or this process began.
-    heard: AtomicU64,
-}
-
-impl Following {
-    pub(crate) fn new(now: Mono) -> Following {
-        Following { attached: RwLock::default(), heard: AtomicU64::new(now.0) }
-    }
-
-    pub(crate) fn heard(&self) -> Mono {
-        super::mono(&self.heard)
-    }
-
-    /// Nobody may change this member any more. On return nothing is under way.
-    pub(crate) async fn detach(&self) {
-        let mut attached = self.attached.write().await;
-        // Its number stays, so that nothing late of it comes in again.
-        attached.host.clear();
-    }
-
-    /// Nobody may, unless it is this host.
-    pub(crate) async fn detach_all_but(&self, host: &str) {
-        let other = {
-            let attached = self.attached.read().await;
-            !attached.host.is_empty() && attached.host != host
-        };
-        if other {
-            self.detach().await;
-        }
-    }
-
-    async fn enter(
-        &self,
-        conn: &ServerConn,
-        asked: Attachment,
-        now: Mono,
-    ) -> Result<RwLockReadGuard<'_, Attached>> {
-        let attached = self.attached.read().await;
-        let is_it = attached.attachment == asked && attached.host == conn.principal().host;
-        if !is_it {
-            return Err(Fault::new(Code::StaleEpoch).why(format!(
-                "this member is attached as {:?}, the message has {asked:?}",
-                attached.attachment
-            )));
-        }
-        self.heard.fetch_max(now.0, Ordering::AcqRel);
-        Ok(attached)
-    }
-}
-
-impl Replica {
-    fn refused(&self, why: String) -> Fault {
-        Fault::new(Code::NotPrimary).subject(format!("{} on {}", self.set().target, self.seat.host)).why(why)
-    }
-
-    /// Waits, for a bounded time, until the set is known in this epoch.
-    async fn until_epoch(&self, epoch: u64) -> Result<()> {
-        let mut orders = self.seat.subscribe();
-        let known = self.seams.timeout_ms(EPOCH_WAIT_MS, orders.wait_for(|set| set.epoch >= epoch)).await;
-        match known {
-            Some(Ok(_)) => Ok(()),
-            _ => Err(self.refused(format!("epoch {epoch} is not known here yet"))),
-        }
-    }
-}
 
 fn replica(oss: &Oss) -> Result<&Arc<Replica>> {
     oss.replica.as_ref().ok_or_else(|| Fault::new(Code::NotPrimary).why("this OST has no other members"))
@@ -109,28 +27,16 @@ fn replica(oss: &Oss) -> Result<&Arc<Replica>> {
 
 /// A primary attaches this member.
 pub(crate) async fn attach(oss: &Oss, conn: &ServerConn, req: ReplicaAttachReq) -> Result<ReplicaAttachResp> {
-    let replica = replica(oss)?;
-    replica.until_epoch(req.attachment.epoch).await?;
-    let host = conn.principal().host.clone();
-    let mut attached = replica.following.attached.write().await;
-    let set = replica.set();
-    if set.primary != host || host == replica.seat.host || set.epoch != req.attachment.epoch {
-        return Err(replica.refused(format!("{} is the primary in epoch {}", set.primary, set.epoch)));
-    }
-    if req.attachment <= attached.attachment {
-        return Err(replica.refused(format!("it is attached as {:?}", attached.attachment)));
-    }
-    *attached = Attached { attachment: req.attachment, host };
-    replica.following.heard.fetch_max(oss.seams.now().0, Ordering::AcqRel);
-    Ok(ReplicaAttachResp { boot_term: oss.store.boot_term() })
+    let answer = async { Ok(ReplicaAttachResp { boot_term: oss.store.boot_term() }) };
+    replica(oss)?.attach(conn, req.attachment, answer).await
 }
 
 /// The primary renews its lease.
 pub(crate) async fn lease(oss: &Oss, conn: &ServerConn, req: ReplicaLeaseReq) -> Result<ReplicaLeaseResp> {
     let replica = replica(oss)?;
     replica.until_epoch(req.epoch).await?;
-    let _attached = replica.following.enter(conn, req.attachment, oss.seams.now()).await?;
-    replica.seat.record(&*oss.seams.disk, &oss.dir, req.epoch)?;
+    let _attached = replica.enter(conn, req.attachment).await?;
+    replica.record(req.epoch)?;
     let available_bytes = oss.store.space()?.available_bytes;
     Ok(ReplicaLeaseResp { boot_term: oss.store.boot_term(), available_bytes })
 }
@@ -138,7 +44,7 @@ pub(crate) async fn lease(oss: &Oss, conn: &ServerConn, req: ReplicaLeaseReq) ->
 /// Makes a change. It runs under its attachment: a later one waits for it.
 pub(crate) async fn change(oss: &Oss, call: &Call, req: ReplicaChangeReq) -> Result<Empty> {
     let replica = replica(oss)?;
-    let _attached = replica.following.enter(&call.conn, req.attachment, oss.seams.now()).await?;
+    let _attached = replica.enter(&call.conn, req.attachment).await?;
     if let Some(objects) = touched(&req.change) {
         oss.store.mark_objects(&objects).await?;
     }
@@ -218,7 +124,7 @@ async fn make(oss: &Oss, call: &Call, change: ReplicaChange) -> Result<()> {
 
 /// How an object is here.
 pub(crate) async fn look(oss: &Oss, call: &Call, req: ReplicaLookReq) -> Result<Answer> {
-    let _attached = replica(oss)?.following.enter(&call.conn, req.attachment, oss.seams.now()).await?;
+    let _attached = replica(oss)?.enter(&call.conn, req.attachment).await?;
     let (image, sums) = match oss.store.look(req.object, req.from_block, req.blocks).await {
         // What cannot be read is to be put anew.
         Err(fault) if fault.code == Code::ObjectDamaged => {
@@ -234,7 +140,7 @@ pub(crate) async fn look(oss: &Oss, call: &Call, req: ReplicaLookReq) -> Result<
 
 /// Objects that are here.
 pub(crate) async fn list(oss: &Oss, conn: &ServerConn, req: ReplicaListReq) -> Result<ReplicaListResp> {
-    let _attached = replica(oss)?.following.enter(conn, req.attachment, oss.seams.now()).await?;
+    let _attached = replica(oss)?.enter(conn, req.attachment).await?;
     if req.only_marked {
         return Ok(ReplicaListResp { objects: oss.store.marked_objects(), end: true });
     }
@@ -244,7 +150,7 @@ pub(crate) async fn list(oss: &Oss, conn: &ServerConn, req: ReplicaListReq) -> R
 
 /// Bytes for a block that is damaged on the primary.
 pub(crate) async fn read(oss: &Oss, call: &Call, req: ReplicaReadReq) -> Result<Answer> {
-    let _attached = replica(oss)?.following.enter(&call.conn, req.attachment, oss.seams.now()).await?;
+    let _attached = replica(oss)?.enter(&call.conn, req.attachment).await?;
     let ticket = Ticket {
         layout_epoch: ANY_EPOCH,
         truncate_epoch: ANY_EPOCH,

@@ -9,14 +9,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use brindle_objects::ALL;
+use brindle_targets::replica::{CHANGE_LIMIT_MS, Link, Links, NO_BULK};
 use brindle_types::{Code, Fault, ObjectId, Pair, Result};
-use brindle_wire::mgs::replica::{InSyncChange, MemberRole, ReplicaMember, Resync};
+use brindle_wire::mgs::replica::{MemberRole, ReplicaMember, Resync};
 use brindle_wire::oss::Ticket;
 use brindle_wire::oss::replica::*;
 use bytes::Bytes;
 
-use super::leading::Forward;
-use super::{CHANGE_LIMIT_MS, Link, Links, Replica, Standing, WeakOss};
+use super::leading::{Forward, send_change};
+use super::{Replica, WeakOss};
 use crate::service::Oss;
 
 const BLOCK: u64 = 4096;
@@ -69,13 +70,13 @@ impl Replica {
         {
             let _alone = lock.write(ALL).await;
             let (own, _) = oss.store.look(object, 0, 0).await?;
-            let (theirs, _) = self.look_at(oss, link, object, 0, 0).await?;
+            let (theirs, _) = self.look_at(link, object, 0, 0).await?;
             let is_beyond = theirs.exists && !own.exists
                 || theirs.len_bytes > own.len_bytes
                 || theirs.layout_epoch > own.layout_epoch
                 || theirs.truncate_epoch > own.truncate_epoch;
             if is_beyond {
-                link.change(oss, &Forward::plain(ReplicaChange::Forget { object })).await?;
+                send_change(link, &Forward::plain(ReplicaChange::Forget { object })).await?;
             }
         }
         loop {
@@ -91,16 +92,15 @@ impl Replica {
         }
         let _alone = lock.write(ALL).await;
         let (own, _) = oss.store.look(object, 0, 0).await?;
-        let (theirs, _) = self.look_at(oss, link, object, 0, 0).await?;
+        let (theirs, _) = self.look_at(link, object, 0, 0).await?;
         if own != theirs {
-            link.change(oss, &Forward::plain(ReplicaChange::PutImage { object, image: own })).await?;
+            send_change(link, &Forward::plain(ReplicaChange::PutImage { object, image: own })).await?;
         }
         Ok(())
     }
 
     async fn look_at(
         &self,
-        oss: &Oss,
         link: &Link,
         object: ObjectId,
         from_block: u64,
@@ -108,7 +108,7 @@ impl Replica {
     ) -> Result<(ObjectImage, Bytes)> {
         let request = ReplicaLookReq { attachment: link.attachment, object, from_block, blocks };
         let room = (blocks * 4) as u32;
-        let (answer, sums) = link.call(oss, &request, (Bytes::new(), 0), room, CHANGE_LIMIT_MS).await?;
+        let (answer, sums) = link.call(&request, NO_BULK, room, CHANGE_LIMIT_MS).await?;
         Ok((answer.image, sums))
     }
 
@@ -123,7 +123,7 @@ impl Replica {
     ) -> Result<()> {
         let (first, count) = (start / BLOCK, (end - start).div_ceil(BLOCK));
         let (_, own) = oss.store.look(object, first, count).await?;
-        let (_, theirs) = self.look_at(oss, link, object, first, count).await?;
+        let (_, theirs) = self.look_at(link, object, first, count).await?;
         let differs = |n: u64| sum_at(&own, n) != sum_at(&theirs, n);
         let mut n = 0;
         while n < count {
@@ -159,7 +159,7 @@ impl Replica {
         let len_bytes = until - offset;
         if is_hole {
             let change = ReplicaChange::PutHole { object, offset, len_bytes };
-            return link.change(oss, &Forward::plain(change)).await;
+            return send_change(link, &Forward::plain(change)).await;
         }
         let ticket = Ticket {
             layout_epoch: ANY_EPOCH,
@@ -170,7 +170,7 @@ impl Replica {
         let read = oss.store.read(object, offset, len_bytes, &ticket).await?;
         let forward =
             Forward { change: ReplicaChange::Put { object, offset }, bulk: read.data, bulk_crc: read.crc };
-        link.change(oss, &forward).await
+        send_change(link, &forward).await
     }
 
     /// Fills a learner and has it join.
@@ -181,12 +181,12 @@ impl Replica {
         progress: &Progress,
     ) -> Result<()> {
         let epoch = self.set().epoch;
-        let link = self.link(oss, member, epoch).await?;
+        let (link, ()) = self.link(member, epoch).await?;
         self.replace(|links| links.push(link.clone()));
         let filled = self.fill_attached(oss, &link, progress).await;
         if let Err(fault) = &filled {
-            self.fail(&link, fault);
-            self.put_out(oss, &link.host, Some(&link)).await?;
+            link.fail(fault);
+            self.put_out(&link.host, Some(&link)).await?;
         }
         filled
     }
@@ -201,7 +201,7 @@ impl Replica {
         let lacks = |links: &Weak<Links>| {
             links.upgrade().is_some_and(|links| !links.links.iter().any(|now| Arc::ptr_eq(now, link)))
         };
-        let earlier: Vec<Weak<Links>> = self.published.lock().clone();
+        let earlier: Vec<Weak<Links>> = self.published();
         let deadline = self.seams.now().plus_ms(EARLIER_LIMIT_MS);
         while earlier.iter().any(lacks) {
             if self.seams.now() >= deadline {
@@ -223,17 +223,9 @@ impl Replica {
         }
         self.forget_extra(oss, link).await?;
         let sync = ReplicaChangeReq { attachment: link.attachment, change: ReplicaChange::SyncAll };
-        link.call(oss, &sync, (Bytes::new(), 0), 0, SYNC_LIMIT_MS).await?;
+        link.call(&sync, NO_BULK, 0, SYNC_LIMIT_MS).await?;
         self.still_fills(link)?;
-        self.join(oss, link).await
-    }
-
-    fn still_fills(&self, link: &Arc<Link>) -> Result<()> {
-        let is_there = self.current().links.iter().any(|now| Arc::ptr_eq(now, link));
-        if is_there && !link.has_failed.load(Ordering::Acquire) && !self.deposed.is_set() {
-            return Ok(());
-        }
-        Err(Fault::new(Code::TargetDown).subject(link.host.clone()).why("it has missed a change meanwhile"))
+        self.join(link, async { Ok(()) }).await
     }
 
     /// Has the learner forget what is not here.
@@ -242,13 +234,13 @@ impl Replica {
         loop {
             let request =
                 ReplicaListReq { attachment: link.attachment, after, limit: PAGE as u32, only_marked: false };
-            let (answer, _) = link.call(oss, &request, (Bytes::new(), 0), 0, CHANGE_LIMIT_MS).await?;
+            let (answer, _) = link.call(&request, NO_BULK, 0, CHANGE_LIMIT_MS).await?;
             for object in &answer.objects {
                 let lock = self.lock_of(*object);
                 let _alone = lock.write(ALL).await;
                 let (own, _) = oss.store.look(*object, 0, 0).await?;
                 if own == ObjectImage::default() {
-                    link.change(oss, &Forward::plain(ReplicaChange::Forget { object: *object })).await?;
+                    send_change(link, &Forward::plain(ReplicaChange::Forget { object: *object })).await?;
                 }
             }
             after = answer.objects.last().copied().or(after);
@@ -256,19 +248,6 @@ impl Replica {
                 return Ok(());
             }
         }
-    }
-
-    /// The learner has everything: it becomes a member in sync.
-    async fn join(&self, oss: &Oss, link: &Arc<Link>) -> Result<()> {
-        let _turn = self.changing.lock().await;
-        self.still_fills(link)?;
-        // From here on nothing is answered without it, whatever becomes of the swap.
-        link.raise(Standing::Joining);
-        let change = InSyncChange::Join { host: link.host.clone(), boot_term: link.boot_term };
-        let set = self.swap(oss, change, |set| set.is_in_sync(&link.host)).await?;
-        self.apply(oss, &set)?;
-        tracing::info!(member = %link.host, epoch = set.epoch, "a member of the replica set is in sync");
-        Ok(())
     }
 }
 

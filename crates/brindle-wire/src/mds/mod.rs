@@ -28,6 +28,7 @@ pub mod quota;
 pub mod readdir;
 pub mod readlink;
 pub mod rename;
+pub mod replica;
 pub mod report;
 pub mod rights;
 pub mod scan;

@@ -1,4 +1,4 @@
-//! Messages of the MGS about replica sets: OSTs with two or three members on different hosts (design note 032).
+//! Messages of the MGS about replica sets: targets with two or three members on different hosts (design notes 032 and 041).
 
 use brindle_types::{Fault, Nid, TargetId};
 use serde::{Deserialize, Serialize};
@@ -203,23 +203,37 @@ pub enum ReplicaSetChange {
         /// Its members; the first one is the first primary.
         places: Vec<MemberPlace>,
     },
-    /// An OST gets one more member.
+    /// A target gets one more member.
     Add {
-        /// The OST.
+        /// The target.
         target: TargetId,
         /// The member.
         place: MemberPlace,
     },
-    /// An OST loses a member that is not its primary. What lies in its directory stays there.
+    /// A target loses a member that is not its primary. What lies in its directory stays there.
     Remove {
-        /// The OST.
+        /// The target.
         target: TargetId,
         /// The member's host.
         host: String,
     },
     /// A member that may lack acknowledged changes serves, because those that had them are lost.
     AcceptLoss {
-        /// The OST.
+        /// The target.
+        target: TargetId,
+        /// The member's host.
+        host: String,
+    },
+    /// A new MDT with several members.
+    CreateMdt {
+        /// Its index; the lowest free one without it.
+        index: Option<u16>,
+        /// Its members; the first one is the first primary.
+        places: Vec<MemberPlace>,
+    },
+    /// A member that is in sync serves in the place of the primary.
+    Promote {
+        /// The target.
         target: TargetId,
         /// The member's host.
         host: String,
@@ -265,7 +279,7 @@ pub enum InSyncChange {
 /// The primary changes who is in sync. Done only if it is the primary, and the epoch is the one that it knows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangeInSyncReq {
-    /// The OST.
+    /// The target.
     pub target: TargetId,
     /// Epoch that the primary knows.
     pub epoch: u64,

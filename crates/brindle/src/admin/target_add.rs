@@ -32,8 +32,8 @@ pub struct Args {
     /// Host of the cluster that is to format and serve it, as in brindle node list; several times for several copies
     #[arg(long = "node", id = "host", value_name = "HOST", add = crate::completion::live::nodes())]
     host: Vec<String>,
-    /// Copies of the OST, each on a host of its own; give --node once for each
-    #[arg(long, requires = "host", conflicts_with_all = ["mdt", "mgt", "standby"], value_name = "N", value_parser = clap::value_parser!(u8).range(1..=3))]
+    /// Copies of the target, each on a host of its own; give --node once for each
+    #[arg(long, requires = "host", conflicts_with_all = ["mgt", "standby"], value_name = "N", value_parser = clap::value_parser!(u8).range(1..=3))]
     copies: Option<u8>,
     /// Second host, which reaches the same device and takes the target over when the first one dies
     #[arg(long, requires = "host", requires = "device", value_name = "HOST", add = crate::completion::live::nodes())]
@@ -75,13 +75,14 @@ pub fn run(args: Args) -> Result<Done> {
     };
     let copies = args.copies.map(usize::from);
     if args.host.len() > 1 || copies.is_some_and(|copies| copies > 1) {
-        if args.mdt || args.mgt || args.standby.is_some() {
+        if args.mgt || args.standby.is_some() {
             return Err(Fault::new(Code::BadArgument)
                 .what("cannot add a target")
-                .why("several hosts are named, and only OSTs can have copies, without a standby host")
+                .why("several hosts are named, and only an OST or an MDT without a standby host can have copies")
                 .data("nothing was changed"));
         }
-        let wanted = Wanted { role: Role::Ost, index: args.index, dir: dir.display().to_string() };
+        let role = if args.mdt { Role::Mdt } else { Role::Ost };
+        let wanted = Wanted { role, index: args.index, dir: dir.display().to_string() };
         return target_replica::add(&args.mgsnode, &args.host, copies, wanted, args.dry_run, args.output);
     }
     if let Some(host) = args.host.first() {

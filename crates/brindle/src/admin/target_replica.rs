@@ -1,8 +1,8 @@
-//! `brindle target replica`, and `brindle target add --copies`: OSTs with members on several hosts.
+//! `brindle target replica`, and `brindle target add --copies`: targets with members on several hosts.
 
 use brindle_admin::place::Place;
 use brindle_admin::replica::{ReplicaSetView, outcome, progress, until_settled, view};
-use brindle_types::{Code, Fault, FsName, Nid, Result, TargetId};
+use brindle_types::{Code, Fault, FsName, Nid, Result, Role, TargetId};
 use brindle_wire::mgs::replica::{MemberPlace, ReplicaSetChange, ReplicaSetState};
 
 use super::ask::{self, servers};
@@ -16,12 +16,14 @@ use crate::output::{Output, print_json, table};
 /// The verbs of `brindle target replica`.
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// Show the copies of all OSTs that have several
+    /// Show the copies of all targets that have several
     List(ListArgs),
-    /// Give an OST one more copy, on another host; programs go on
+    /// Give an OST or an MDT one more copy, on another host; programs go on
     Add(AddArgs),
-    /// Take a copy of an OST away; what lies in its directory stays there
+    /// Take a copy of a target away; what lies in its directory stays there
     Remove(MemberArgs),
+    /// Have another complete copy serve the target; programs pause for a few seconds and go on
+    Promote(MemberArgs),
     /// Have a copy serve that may lack acknowledged changes, because every copy that had them is lost for good
     AcceptLoss(LossArgs),
 }
@@ -71,6 +73,7 @@ pub fn run(command: &Command) -> Result<Done> {
         Command::List(args) => list(args),
         Command::Add(args) => add_copy(args),
         Command::Remove(args) => remove(args),
+        Command::Promote(args) => promote(args),
         Command::AcceptLoss(args) => accept_loss(args),
     }
 }
@@ -111,7 +114,7 @@ pub fn lines(views: &[ReplicaSetView]) -> String {
     if rows.is_empty() { String::new() } else { table(&["REPLICAS", "ROLE", "STATE", ""], rows) + "\n" }
 }
 
-/// Makes an OST with several copies, and waits until all have everything.
+/// Makes a target with several copies, and waits until all have everything.
 pub fn add(
     mgs: &[Nid],
     hosts: &[String],
@@ -133,7 +136,11 @@ pub fn add(
     let place = one(&PlaceArgs { path: None, mgs: mgs.to_vec(), dir: None })?;
     let places =
         hosts.iter().map(|host| MemberPlace { host: host.clone(), dir: wanted.dir.clone() }).collect();
-    let change = ReplicaSetChange::Create { index: wanted.index, places };
+    let index = wanted.index;
+    let change = match wanted.role {
+        Role::Mdt => ReplicaSetChange::CreateMdt { index, places },
+        _ => ReplicaSetChange::Create { index, places },
+    };
     changed(&place, change, (is_dry_run, output), |fs, set| {
         let hosts: Vec<&str> = set.members.iter().map(|m| m.host.as_str()).collect();
         format!("{} with copies on {}, port {}", fs.target(set.target), hosts.join(", "), set.port)
@@ -180,6 +187,15 @@ fn remove(args: &MemberArgs) -> Result<Done> {
     changed(&place, change, (*dry_run, *output), |fs, set| {
         let left: Vec<&str> = set.members.iter().map(|m| m.host.as_str()).collect();
         format!("{} without {}: on {}", fs.target(set.target), args.host, left.join(", "))
+    })
+}
+
+fn promote(args: &MemberArgs) -> Result<Done> {
+    let TargetArgs { target, dry_run, fs, output } = &args.target;
+    let place = fs.place()?;
+    let change = ReplicaSetChange::Promote { target: target.target, host: args.host.clone() };
+    changed(&place, change, (*dry_run, *output), |fs, set| {
+        format!("{} served by {}", fs.target(set.target), args.host)
     })
 }
 

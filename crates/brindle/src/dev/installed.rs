@@ -47,7 +47,7 @@ pub fn check(servers: usize, copies: usize) -> Result<()> {
     Err(Fault::new(Code::BadArgument)
         .what("cannot make a cluster with")
         .subject(format!("{copies} copies on {servers} hosts"))
-        .why("each copy lies on a host of its own, and one host has the MGS and the MDT")
+        .why("each copy lies on a host of its own, and the first host has the MGS")
         .data("nothing was changed")
         .next(format!("give at least --hosts {}", copies + 1)))
 }
@@ -65,8 +65,12 @@ pub fn install(dir: &Path, wanted: &Wanted, tell: impl Fn(&str, &str)) -> Result
         host.join(&first, "server")?;
         host.enable(&serve_script()?)?;
     }
-    first.brindle(&["target", "add", "--mdt", "--node", "h1", "--dir", "/var/lib/brindle/mdt0"], "")?;
-    tell("h1", "serves the MDT");
+    let (copies, at) = (wanted.copies.to_string(), "/var/lib/brindle/mdt0");
+    let mut words = vec!["target", "add", "--mdt", "--copies", &copies, "--dir", at];
+    let hosts: Vec<String> = (0..wanted.copies).map(|n| format!("h{}", 2 + n)).collect();
+    hosts.iter().for_each(|host| words.extend(["--node", host]));
+    first.brindle(&words, "")?;
+    tell(&hosts[0], &format!("serves the MDT, with copies on {}", hosts[1..].join(", ")));
     let osts = wanted.servers - 1;
     for n in 0..osts {
         let hosts: Vec<String> =

@@ -114,8 +114,8 @@ pub struct UpArgs {
     /// Make the hosts empty machines h1, h2, ... without targets and mounts, to try an installation on
     #[arg(long, requires = "hosts", conflicts_with_all = ["clients", "osts", "mount", "no_mount", "fsname", "ost_size", "mdt_size", "image_fs", "security"])]
     bare: bool,
-    /// Give each OST so many copies on different hosts. The cluster is made on bare hosts, with init, join, target add and mount: the MGS and the
-    /// MDT on h1, OSTs on the other server hosts, clients behind them
+    /// Give the MDT and each OST so many copies on different hosts. The cluster is made on bare hosts, with init, join, target add and mount: the
+    /// MGS on h1, targets on the other server hosts, clients behind them
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(2..=3), requires = "hosts",
           conflicts_with_all = ["bare", "osts", "ost_size", "mdt_size", "image_fs", "security", "manager"])]
     copies: Option<u8>,

@@ -236,6 +236,8 @@ fn show(registry: &Registry, service: &Service) {
     match service {
         Service::Mgs(handle) => metrics::mgs(registry, handle),
         Service::Mds(handle) => metrics::mds(registry, handle),
+        // Its primary shows what there is.
+        Service::MdsFollower(_) => {}
         Service::Oss(handle) => metrics::oss(registry, handle),
     }
 }

@@ -1,18 +1,18 @@
 //! The place of a member in its set: what the MGS wants, as the daemon of the host brings it; what the member tells; its record on the disk.
 
-use brindle_stdx::disk::{read_file, replace_file};
-use brindle_stdx::{Disk, crc, watch};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use brindle_stdx::{Disk, Mono, watch};
 use brindle_types::{Code, Fault, Result};
 use brindle_wire::first_form;
-use brindle_wire::form::{self, FormatLevel};
 use brindle_wire::mgs::replica::{MemberPhase, ReplicaMember, ReplicaSetState, Resync};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
+use super::kept;
+
 /// File of the record, in the directory of the target.
 const RECORD_FILE: &str = "replica";
-/// Largest file that is taken for one.
-const RECORD_MAX_BYTES: usize = 64 << 10;
 
 /// What a member keeps of its set. It is on the disk before the member acts by it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,40 +26,16 @@ pub struct ReplicaRecord {
 }
 first_form!(1 => ReplicaRecord);
 
-fn damaged(path: &str, why: &str) -> Fault {
-    Fault::new(Code::BadSuperblock)
-        .what("the record of the replica set is damaged:")
-        .subject(path.to_owned())
-        .why(why.to_owned())
-        .data("objects are not touched")
-        .next("have the member filled anew: brindle target replica remove, empty the directory, brindle target replica add")
-}
-
 impl ReplicaRecord {
     /// Reads the record of a target's directory; that of epoch 0 where there is none.
     pub fn load(disk: &dyn Disk, dir: &str) -> Result<ReplicaRecord> {
-        let path = format!("{dir}/{RECORD_FILE}");
-        let bytes = match read_file(disk, &path, RECORD_MAX_BYTES) {
-            Ok(bytes) => bytes,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(ReplicaRecord::default()),
-            Err(e) => return Err(Fault::io(Code::BadSuperblock, "cannot read", path, &e)),
-        };
-        let Some((sum, body)) = bytes.split_first_chunk::<4>() else {
-            return Err(damaged(&path, "it is too short"));
-        };
-        if u32::from_le_bytes(*sum) != crc(body) {
-            return Err(damaged(&path, "its checksum is wrong"));
-        }
-        form::decode(body)
-            .map_err(|why| why.fault("the record of the replica set", |why| damaged(&path, &why)))
+        Ok(kept::load(disk, &format!("{dir}/{RECORD_FILE}"), "the record of the replica set")?
+            .unwrap_or_default())
     }
 
     /// Writes the record; durable on return.
     pub fn save(&self, disk: &dyn Disk, dir: &str) -> Result<()> {
-        let path = format!("{dir}/{RECORD_FILE}");
-        let body = form::encode(FormatLevel::FIRST, self)?;
-        let bytes = [&crc(&body).to_le_bytes()[..], &body].concat();
-        replace_file(disk, &path, &bytes).map_err(|e| Fault::io(Code::OstIo, "cannot write", path, &e))
+        kept::save(disk, &format!("{dir}/{RECORD_FILE}"), self)
     }
 }
 
@@ -86,6 +62,10 @@ pub struct Seat {
     told: Mutex<Told>,
     /// Held while the record is written.
     recording: Mutex<()>,
+    /// When a primary was heard of last, or this process began: it may have granted a lease then.
+    heard: AtomicU64,
+    /// Highest term of an MDT that others are known to have had.
+    term_floor: AtomicU32,
 }
 
 impl std::fmt::Debug for Seat {
@@ -95,8 +75,8 @@ impl std::fmt::Debug for Seat {
 }
 
 impl Seat {
-    /// The seat of a host in a set.
-    pub fn new(host: &str, set: ReplicaSetState) -> Seat {
+    /// The seat of a host in a set. `now`: until then an earlier process may have granted leases.
+    pub fn new(host: &str, set: ReplicaSetState, now: Mono) -> Seat {
         let phase = MemberPhase::Starting;
         let told = Told { boot_term: 0, recorded_epoch: 0, phase, resyncs: Vec::new(), mended_blocks: 0 };
         Seat {
@@ -104,7 +84,29 @@ impl Seat {
             orders: watch::Sender::new(set),
             told: Mutex::new(told),
             recording: Mutex::default(),
+            heard: AtomicU64::new(now.0),
+            term_floor: AtomicU32::new(0),
         }
+    }
+
+    /// Highest term that others are known to have had: the next one is above it.
+    pub fn term_floor(&self) -> u32 {
+        self.term_floor.load(Ordering::Acquire)
+    }
+
+    /// Others have had this term.
+    pub fn raise_term_floor(&self, term: u32) {
+        self.term_floor.fetch_max(term, Ordering::AcqRel);
+    }
+
+    /// When a primary was heard of last, or this process began.
+    pub fn heard(&self) -> Mono {
+        Mono(self.heard.load(Ordering::Acquire))
+    }
+
+    /// A primary is heard of.
+    pub fn hears(&self, now: Mono) {
+        self.heard.fetch_max(now.0, Ordering::AcqRel);
     }
 
     /// Takes in what the MGS says. What is older than what is known is not taken.
@@ -211,6 +213,7 @@ impl Seat {
 mod tests {
     use brindle_stdx::real_disk::RealDisk;
     use brindle_types::TargetId;
+    use brindle_wire::form::{self, FormatLevel};
     use brindle_wire::mgs::replica::MemberRole;
 
     use super::*;
@@ -244,25 +247,37 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let dir = dir.path().display().to_string();
         let code = |seat: &Seat| seat.check_record(&disk, &dir).err().map(|fault| fault.code);
-        assert_eq!(code(&Seat::new("b", set(1, 0))), None, "a new member has recorded nothing");
-        assert_eq!(code(&Seat::new("b", set(6, 5))), Some(Code::OlderReplica), "a blank disk");
-        Seat::new("b", set(6, 5)).record(&disk, &dir, 6).expect("recorded");
+        assert_eq!(
+            code(&Seat::new("b", set(1, 0), Mono::default())),
+            None,
+            "a new member has recorded nothing"
+        );
+        assert_eq!(
+            code(&Seat::new("b", set(6, 5), Mono::default())),
+            Some(Code::OlderReplica),
+            "a blank disk"
+        );
+        Seat::new("b", set(6, 5), Mono::default()).record(&disk, &dir, 6).expect("recorded");
         let record = ReplicaRecord::load(&disk, &dir).expect("read");
         assert_eq!((record.epoch, record.in_sync), (6, vec!["a".to_owned(), "b".to_owned()]));
-        assert_eq!(code(&Seat::new("b", set(6, 6))), None);
-        assert_eq!(code(&Seat::new("b", set(9, 7))), Some(Code::OlderReplica), "an older copy of the disk");
+        assert_eq!(code(&Seat::new("b", set(6, 6), Mono::default())), None);
         assert_eq!(
-            code(&Seat::new("b", set(5, 5))),
+            code(&Seat::new("b", set(9, 7), Mono::default())),
+            Some(Code::OlderReplica),
+            "an older copy of the disk"
+        );
+        assert_eq!(
+            code(&Seat::new("b", set(5, 5), Mono::default())),
             Some(Code::OlderSet),
             "an older copy of the configuration"
         );
         let other = ReplicaSetState { uuid: [8; 16], ..set(6, 6) };
-        assert_eq!(code(&Seat::new("b", other)), Some(Code::ForeignTarget));
+        assert_eq!(code(&Seat::new("b", other, Mono::default())), Some(Code::ForeignTarget));
         let path = format!("{dir}/{RECORD_FILE}");
         let mut bytes = std::fs::read(&path).expect("there");
         bytes[6] ^= 1;
         std::fs::write(&path, bytes).expect("written");
-        assert_eq!(code(&Seat::new("b", set(6, 6))), Some(Code::BadSuperblock));
+        assert_eq!(code(&Seat::new("b", set(6, 6), Mono::default())), Some(Code::BadSuperblock));
     }
 
     #[test]
@@ -275,7 +290,7 @@ mod tests {
 
     #[test]
     fn an_older_set_is_not_taken() {
-        let seat = Seat::new("b", set(4, 0));
+        let seat = Seat::new("b", set(4, 0), Mono::default());
         seat.offer(set(3, 0));
         assert_eq!(seat.set().epoch, 4);
         seat.offer(set(5, 0));

@@ -1,0 +1,240 @@
+//! The store of a member that follows.
+//!
+//! ```text
+//!   empty --begin--> filling --end--> open        open --begin--> filling (what was there is set aside)
+//! ```
+//!
+//! What a member had stays in a directory beside the new one until that is complete, and is removed then. A member that was cut off while it
+//! was filled is empty.
+
+use brindle_kv::{Checkpointed, Checkpointing, Filling, KvOptions, LogPos, Replica};
+use brindle_stdx::{DiskFile, Mono, Seams};
+use brindle_types::{Code, Fault, Result};
+use bytes::Bytes;
+use std::sync::Arc;
+
+use crate::store::engine;
+
+/// Records of this age are synced.
+const SYNC_AFTER_MS: u64 = 500;
+/// Nothing more is taken in while a record of this age is not synced.
+const UNSYNCED_AGE_MAX_MS: u64 = 1_000;
+
+enum Store {
+    Empty,
+    Filling(Box<Filling>, LogPos),
+    Open(Box<Replica>),
+}
+
+/// See the module.
+pub(super) struct Held {
+    seams: Seams,
+    dir: String,
+    options: KvOptions,
+    store: Store,
+    /// Rises whenever the store becomes another one.
+    generation: u64,
+}
+
+/// How far a member is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Reached {
+    pub written: u64,
+    pub synced: u64,
+}
+
+/// What is to be synced.
+pub(super) struct ToSync {
+    /// The file.
+    pub file: Arc<dyn DiskFile>,
+    /// Records up to this index survive a power cut then.
+    index: u64,
+    generation: u64,
+    at: Mono,
+}
+
+fn not_filled() -> Fault {
+    Fault::new(Code::NotPrimary).why("this member has nothing of the MDT yet")
+}
+
+impl Held {
+    /// Opens what is in the store's directory. `is_new`: the member has never been in the set, so that what is there is not of the set's MDT.
+    pub fn open(seams: &Seams, dir: &str, options: KvOptions, is_new: bool) -> Result<Held> {
+        let options = engine::sized(seams, dir, options)?;
+        let mut held =
+            Held { seams: seams.clone(), dir: dir.to_owned(), options, store: Store::Empty, generation: 0 };
+        if is_new {
+            // Its first records have the names of those of the set, and are others.
+            held.put_aside(&format!("{dir}.formatted"))?;
+        } else if !held.exists(&held.dir)? {
+            held.find_complete()?;
+        }
+        if held.exists(&held.dir)? {
+            let replica = Replica::open(held.seams.clone(), &held.dir, held.options.clone())?;
+            held.store = Store::Open(Box::new(replica));
+        }
+        Ok(held)
+    }
+
+    fn aside(&self) -> String {
+        format!("{}.before", self.dir)
+    }
+
+    fn making(&self) -> String {
+        format!("{}.filling", self.dir)
+    }
+
+    fn exists(&self, dir: &str) -> Result<bool> {
+        match self.seams.disk.list(dir) {
+            Ok(names) => Ok(!names.is_empty()),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
+            Err(e) => Err(Fault::io(Code::KvFailed, "cannot list", dir.to_owned(), &e)),
+        }
+    }
+
+    fn remove(&self, dir: &str) -> Result<()> {
+        let io = |e: std::io::Error| Fault::io(Code::KvFailed, "cannot remove", dir.to_owned(), &e);
+        let names = match self.seams.disk.list(dir) {
+            Ok(names) => names,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            Err(e) => return Err(io(e)),
+        };
+        for name in names {
+            self.seams.disk.remove(&format!("{dir}/{name}")).map_err(io)?;
+        }
+        self.seams.disk.remove_dir(dir).map_err(io)
+    }
+
+    /// Puts what is in the store's directory beside it. What was put there before goes, unless there is nothing else.
+    fn put_aside(&mut self, aside: &str) -> Result<()> {
+        self.store = Store::Empty;
+        if !self.exists(&self.dir)? {
+            return Ok(());
+        }
+        self.remove(aside)?;
+        self.rename(&self.dir, aside)
+    }
+
+    /// A filling that was cut off at its very end is complete; one that was cut off earlier is not, and what was there before counts.
+    fn find_complete(&self) -> Result<()> {
+        for beside in [self.making(), self.aside()] {
+            if self.exists(&beside)?
+                && Replica::open(self.seams.clone(), &beside, self.options.clone()).is_ok()
+            {
+                return self.rename(&beside, &self.dir);
+            }
+        }
+        Ok(())
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        let disk = &*self.seams.disk;
+        disk.rename(from, to)
+            .and_then(|()| disk.sync_dir(brindle_stdx::disk::parent(to)))
+            .map_err(|e| Fault::io(Code::KvFailed, "cannot rename", from.to_owned(), &e))
+    }
+
+    /// The last record; `None` for a member that has nothing.
+    pub fn last(&self) -> Option<LogPos> {
+        match &self.store {
+            Store::Open(replica) => Some(replica.last()),
+            Store::Empty | Store::Filling(..) => None,
+        }
+    }
+
+    /// Highest term that the store knows; 0 for a member that has nothing.
+    pub fn term(&self) -> u32 {
+        match &self.store {
+            Store::Open(replica) => replica.next_term() - 1,
+            Store::Empty | Store::Filling(..) => 0,
+        }
+    }
+
+    fn reached(replica: &Replica) -> Reached {
+        Reached { written: replica.last().index, synced: replica.synced() }
+    }
+
+    /// Takes in records.
+    pub fn append(&mut self, bytes: &Bytes) -> Result<Reached> {
+        let Store::Open(replica) = &mut self.store else { return Err(not_filled()) };
+        let records = brindle_kv::decode_records(bytes)?;
+        let age_ms = replica.unsynced_since().map(|at| self.seams.now().ms_since(at));
+        if age_ms.is_some_and(|ms| ms > UNSYNCED_AGE_MAX_MS) {
+            replica.sync()?;
+        }
+        replica.apply_all(&records)?;
+        Ok(Held::reached(replica))
+    }
+
+    /// How far the member is, and what is to be synced by whoever asks.
+    pub fn to_sync(&self) -> Result<(Reached, Option<ToSync>)> {
+        let Store::Open(replica) = &self.store else { return Err(not_filled()) };
+        let (generation, at) = (self.generation, self.seams.now());
+        let to_sync = replica.to_sync().map(|(file, index)| ToSync { file, index, generation, at });
+        Ok((Held::reached(replica), to_sync))
+    }
+
+    /// It was synced; how far the member is. Of a store that was replaced meanwhile nothing follows.
+    pub fn was_synced(&mut self, done: &ToSync) -> Result<Reached> {
+        let Store::Open(replica) = &mut self.store else { return Err(not_filled()) };
+        if done.generation == self.generation {
+            replica.was_synced(done.index, done.at);
+        }
+        Ok(Held::reached(replica))
+    }
+
+    /// Whether records are so old that they are to be synced.
+    pub fn is_sync_due(&self) -> bool {
+        let Store::Open(replica) = &self.store else { return false };
+        replica.unsynced_since().is_some_and(|at| self.seams.now().ms_since(at) >= SYNC_AFTER_MS)
+    }
+
+    /// A checkpoint that is due.
+    pub fn due_checkpoint(&mut self) -> Result<Option<Checkpointing>> {
+        match &mut self.store {
+            Store::Open(replica) if replica.is_checkpoint_due() => replica.begin_checkpoint(),
+            _ => Ok(None),
+        }
+    }
+
+    /// The checkpoint of this store was written.
+    pub fn end_checkpoint(&mut self, done: Checkpointed) {
+        if let Store::Open(replica) = &mut self.store {
+            replica.end_checkpoint(done);
+        }
+    }
+
+    /// Begins to be filled with the rows up to a record.
+    pub fn begin_fill(&mut self, at: LogPos) -> Result<()> {
+        self.store = Store::Empty;
+        self.generation += 1;
+        let making = self.making();
+        self.remove(&making)?;
+        let filling = Filling::begin(self.seams.clone(), &making, self.options.clone(), at)?;
+        self.store = Store::Filling(Box::new(filling), at);
+        Ok(())
+    }
+
+    /// Takes in rows.
+    pub fn fill(&mut self, bytes: &Bytes) -> Result<()> {
+        let Store::Filling(filling, _) = &mut self.store else { return Err(not_filled()) };
+        brindle_kv::decode_records(bytes)?.into_iter().try_for_each(|(_, batch)| filling.put(batch))
+    }
+
+    /// The rows are complete: what was there before is removed.
+    pub fn end_fill(&mut self) -> Result<()> {
+        let Store::Filling(filling, at) = std::mem::replace(&mut self.store, Store::Empty) else {
+            return Err(not_filled());
+        };
+        filling.finish()?;
+        let aside = self.aside();
+        self.put_aside(&aside)?;
+        self.rename(&self.making(), &self.dir)?;
+        let replica = Replica::open(self.seams.clone(), &self.dir, self.options.clone())?;
+        if replica.last() != at {
+            return Err(Fault::new(Code::Bug).why("a store that was filled ends with another record"));
+        }
+        self.store = Store::Open(Box::new(replica));
+        self.remove(&self.aside())
+    }
+}

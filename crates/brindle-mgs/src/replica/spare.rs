@@ -1,0 +1,191 @@
+//! Spare hosts: a member of a replica set that has been away for too long is given up, and a copy is made on a spare host (design note 042).
+//!
+//! Plain functions of all rows and of what was heard. Invariants: only a set that is served is changed, and only a member that is not in sync is
+//! given up, so that nothing depends on it; a set has one member on a host; each copy gets a directory that none had before.
+
+use std::collections::BTreeMap;
+
+use brindle_types::{Code, Fault, Result, TargetId};
+use brindle_wire::mgs::replica::{MemberPlace, MemberRole, ReplicaSetState};
+use brindle_wire::mgs::spare::SpareHost;
+
+use super::decide::{check_place, new_member, port_is_taken, stored};
+use crate::hosts::decide::{check_is_server, check_path, known};
+use crate::hosts::rows::{Change, Rows, SpareRow};
+
+/// A member may be away for less than this because its host boots.
+pub(crate) const AFTER_MIN_S: u64 = 10;
+/// And nobody waits for longer than that.
+pub(crate) const AFTER_MAX_S: u64 = 30 * 24 * 3600;
+
+/// A host becomes a spare one, or is none any more.
+pub(crate) fn change(rows: &Rows, host: &str, spare: Option<&SpareHost>) -> Result<Vec<Change>> {
+    let row = known(rows, host)?;
+    let Some(spare) = spare else {
+        let is_one = rows.spare(host).is_some();
+        return Ok(is_one.then(|| Change::NoSpare(host.to_owned())).into_iter().collect());
+    };
+    let refuse = |why: String| {
+        Fault::new(Code::BadArgument)
+            .what("cannot make a spare host of")
+            .subject(host.to_owned())
+            .why(why)
+            .data("nothing was changed")
+    };
+    check_is_server(row)?;
+    if spare.host != host {
+        return Err(refuse(format!("the request names {} and {host}", spare.host)));
+    }
+    check_path(&spare.dir).map_err(|why| refuse(why).next("give another directory: --dir"))?;
+    if !(AFTER_MIN_S..=AFTER_MAX_S).contains(&spare.after_s) {
+        let why = format!("{} s are not from {AFTER_MIN_S} s to 30 days", spare.after_s);
+        return Err(refuse(why).next("give another time: --after SECONDS"));
+    }
+    let made = SpareRow { host: host.to_owned(), dir: spare.dir.clone(), after_s: spare.after_s };
+    let is_so = rows.spare(host) == Some(&made);
+    Ok((!is_so).then_some(Change::Spare(made)).into_iter().collect())
+}
+
+/// What is known of hosts and members.
+pub(crate) struct Seen<'a> {
+    /// How long members of the set have been away or failed, milliseconds.
+    pub(crate) away_ms: &'a BTreeMap<String, u64>,
+    /// Whether a host can be given something.
+    pub(crate) is_alive: &'a dyn Fn(&str) -> bool,
+}
+
+/// A member that is given up, and where its copy is made anew.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Replacement {
+    /// Host of the lost member.
+    pub(crate) lost: String,
+    /// The place of the new one.
+    pub(crate) place: MemberPlace,
+}
+
+/// Whether a member of the set is to be replaced now, by whom. The set is served.
+pub(crate) fn replaced(rows: &Rows, set: &ReplicaSetState, seen: &Seen<'_>) -> Option<(Replacement, Change)> {
+    let away = set.members.iter().filter(|m| m.host != set.primary && m.role == MemberRole::Learner);
+    let (lost, away_ms) =
+        away.filter_map(|m| Some((m, *seen.away_ms.get(&m.host)?))).max_by_key(|(_, ms)| *ms)?;
+    let copies = |host: &str| rows.replicas().filter(|row| row.set.member(host).is_some()).count();
+    let mut fit: Vec<&SpareRow> = rows
+        .spares()
+        .filter(|spare| spare.after_s.saturating_mul(1000) <= away_ms)
+        .filter(|spare| set.member(&spare.host).is_none() && (seen.is_alive)(&spare.host))
+        .filter(|spare| !port_is_taken(rows, set, &spare.host))
+        .collect();
+    // The one with the least to do; among those the first by name.
+    fit.sort_by_key(|spare| (copies(&spare.host), spare.host.clone()));
+    let place = fit.into_iter().map(|spare| place_on(rows, spare, set.target));
+    let place = place.into_iter().find(|place| check_place(rows, place).is_ok())?;
+    let mut next = set.clone();
+    next.members.retain(|m| m.host != lost.host);
+    next.members.push(new_member(&place, MemberRole::Learner));
+    Some((Replacement { lost: lost.host.clone(), place }, stored(&next)))
+}
+
+/// Versions of rows rise: no directory is named twice.
+fn place_on(rows: &Rows, spare: &SpareRow, target: TargetId) -> MemberPlace {
+    let name = target.to_string().to_lowercase();
+    let dir = format!("{}/{name}-{}", spare.dir.trim_end_matches('/'), rows.version());
+    MemberPlace { host: spare.host.clone(), dir }
+}
+
+#[cfg(test)]
+mod tests {
+    use brindle_wire::mgs::replica::ReplicaMember;
+
+    use super::*;
+    use crate::hosts::rows::{HostRow, ReplicaRow};
+
+    fn host(name: &str) -> HostRow {
+        HostRow {
+            name: name.to_owned(),
+            key: [1; 32],
+            roles: "server".to_owned(),
+            joined_s: 0,
+            certificate_ends_s: 0,
+            assignments: Vec::new(),
+        }
+    }
+
+    fn member(host: &str, role: MemberRole) -> ReplicaMember {
+        let place = MemberPlace { host: host.to_owned(), dir: format!("/data/{host}") };
+        ReplicaMember { is_formatted: true, boot_term: 1, ..new_member(&place, role) }
+    }
+
+    /// A set of a, which serves, and b, which has been taken out; s1 and s2 are spare hosts.
+    fn rows(role: MemberRole) -> (Rows, ReplicaSetState) {
+        let (target, primary) = (TargetId::ost(3), "a".to_owned());
+        let members = vec![member("a", MemberRole::InSync), member("b", role)];
+        let set = ReplicaSetState { target, uuid: [7; 16], epoch: 5, term: 1, port: 9884, primary, members };
+        let mut rows = Rows::default();
+        let spare = |host: &str, after_s| {
+            Change::Spare(SpareRow { host: host.to_owned(), dir: "/spare".to_owned(), after_s })
+        };
+        let hosts = ["a", "b", "s1", "s2"].map(|name| Change::Host(host(name)));
+        let others =
+            [Change::Replicas(Box::new(ReplicaRow { set: set.clone() })), spare("s1", 600), spare("s2", 60)];
+        for (n, change) in hosts.into_iter().chain(others).enumerate() {
+            rows.apply(change, n as u64 + 1);
+        }
+        (rows, set)
+    }
+
+    fn found(
+        rows: &Rows,
+        set: &ReplicaSetState,
+        away_s: u64,
+        alive: &[&str],
+    ) -> Option<(String, MemberPlace)> {
+        let away_ms = BTreeMap::from([("b".to_owned(), away_s * 1000)]);
+        let seen = Seen { away_ms: &away_ms, is_alive: &|host| alive.contains(&host) };
+        replaced(rows, set, &seen).map(|(replacement, _)| (replacement.lost, replacement.place))
+    }
+
+    #[test]
+    fn a_copy_that_is_away_for_too_long_is_made_anew_on_a_spare_host() {
+        let (rows, set) = rows(MemberRole::Learner);
+        assert_eq!(found(&rows, &set, 59, &["s1", "s2"]), None, "it may come back");
+        let place = MemberPlace { host: "s2".to_owned(), dir: "/spare/ost0003-7".to_owned() };
+        assert_eq!(found(&rows, &set, 60, &["s1", "s2"]), Some(("b".to_owned(), place)));
+        assert_eq!(found(&rows, &set, 60, &["s1"]), None, "that one waits longer");
+        let (_, place) = found(&rows, &set, 600, &["s1"]).expect("the other one");
+        assert_eq!(place.host, "s1");
+        let away_ms = BTreeMap::from([("b".to_owned(), 60_000)]);
+        let seen = Seen { away_ms: &away_ms, is_alive: &|_| true };
+        let Some((_, Change::Replicas(row))) = replaced(&rows, &set, &seen) else {
+            panic!("a change of the set")
+        };
+        let members: Vec<(&str, MemberRole)> =
+            row.set.members.iter().map(|m| (m.host.as_str(), m.role)).collect();
+        assert_eq!(members, [("a", MemberRole::InSync), ("s2", MemberRole::Learner)]);
+        assert_eq!((row.set.epoch, row.set.primary.as_str()), (5, "a"), "nothing depended on it");
+    }
+
+    #[test]
+    fn what_is_in_sync_or_serves_is_not_given_up() {
+        let (rows, set) = rows(MemberRole::InSync);
+        assert_eq!(found(&rows, &set, 9999, &["s1", "s2"]), None);
+        let away_ms = BTreeMap::from([("a".to_owned(), 9_999_000)]);
+        let seen = Seen { away_ms: &away_ms, is_alive: &|_| true };
+        assert!(replaced(&rows, &set, &seen).is_none());
+    }
+
+    #[test]
+    fn bad_requests_change_nothing() {
+        let (rows, _) = rows(MemberRole::Learner);
+        let asked = |host: &str, dir: &str, after_s| {
+            let spare = SpareHost { host: host.to_owned(), dir: dir.to_owned(), after_s };
+            change(&rows, host, Some(&spare)).map(|changes| changes.len())
+        };
+        assert_eq!(asked("b", "/spare", 600), Ok(1));
+        assert_eq!(asked("s1", "/spare", 600), Ok(0), "it is so already");
+        assert!(asked("nobody", "/spare", 600).is_err());
+        assert!(asked("b", "spare", 600).is_err() && asked("b", "/data/../etc", 600).is_err());
+        assert!(asked("b", "/spare", 9).is_err() && asked("b", "/spare", u64::MAX).is_err());
+        assert_eq!(change(&rows, "s1", None).map(|changes| changes.len()), Ok(1));
+        assert_eq!(change(&rows, "b", None).map(|changes| changes.len()), Ok(0));
+    }
+}

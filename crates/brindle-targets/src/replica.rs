@@ -1,0 +1,538 @@
+//! A member of a replica set, whatever its store: who may change it, who is asked before anything is answered, and under which lease
+//! (design note 032). What is sent to members, and how one is filled, is the business of `brindle-oss` and `brindle-mds`.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`seat`] | the set as the MGS wants it, what this member tells of itself, its record on the disk |
+//! | [`following`] | a member that is not the primary: whose messages it takes |
+//! | [`boot`] | the boot term of a member whose store has none of its own |
+//! | [`kept`] | small records beside the store |
+//!
+//! Invariants: nothing is answered before every member in sync has it, or was taken out of the set by compare-and-swap; a primary answers
+//! only while its lease holds; a member takes messages of its highest attachment only.
+
+pub mod boot;
+pub mod following;
+pub mod kept;
+pub mod seat;
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use brindle_net::latch::Latch;
+use brindle_net::peer::NoNotifies;
+use brindle_net::{Peer, PeerConfig, Transport};
+use brindle_stdx::{Mono, Seams};
+use brindle_types::{Code, Fault, Result, TargetId};
+use brindle_wire::Message;
+use brindle_wire::frame::{Frame, Header, decode_reply, encode_body};
+use brindle_wire::mgs::replica::{ChangeInSyncReq, InSyncChange, ReplicaMember, ReplicaSetState};
+use brindle_wire::oss::replica::Attachment;
+use brindle_wire::version::PeerKind;
+use bytes::Bytes;
+use futures_util::future::join_all;
+use parking_lot::Mutex;
+
+pub use following::Following;
+pub use seat::{ReplicaRecord, Seat};
+
+use crate::{Directory, OWNER_LEASE_MS, OwnerLease};
+
+/// How long a member may take for a change before the primary goes on without it.
+pub const CHANGE_LIMIT_MS: u64 = 4_000;
+/// How often the primary renews its lease.
+pub const RENEW_EVERY_MS: u64 = 400;
+/// How long a member may take to grant a lease.
+pub const GRANT_LIMIT_MS: u64 = 1_200;
+/// A member that has granted no lease for so long is put out.
+const UNGRANTED_MS: u64 = 3_000;
+/// A new primary waits so much longer than the lease, for clocks that do not run alike.
+const LEASE_MARGIN_MS: u64 = 500;
+/// How long the MGS may take for an answer before it is asked again.
+const MGS_LIMIT_MS: u64 = 2_000;
+/// Pause before it is asked again, and before a member is.
+const PAUSE_MS: u64 = 100;
+/// How long a new primary tries to reach a member that is in sync before it goes on without it.
+const ATTACH_LIMIT_MS: u64 = 4_000;
+
+/// What is sent with a message that carries no bulk.
+pub const NO_BULK: (Bytes, u32) = (Bytes::new(), 0);
+
+/// A member as its primary reaches it.
+pub struct Link {
+    /// The member's host.
+    pub host: String,
+    /// Connection to it.
+    pub peer: Arc<Peer>,
+    /// In the name of which messages are sent.
+    pub attachment: Attachment,
+    /// Boot term of its store when it was attached.
+    pub boot_term: u32,
+    fs_id: u64,
+    target: TargetId,
+    seams: Seams,
+    /// A [`Standing`], as a number.
+    standing: AtomicU8,
+    /// It has missed something; nothing is sent to it any more.
+    has_failed: AtomicBool,
+    /// Moment of its last grant.
+    granted: AtomicU64,
+    /// Bytes that are available there; `u64::MAX` until it has told.
+    available_bytes: AtomicU64,
+}
+
+/// What a member that is attached is to its primary. It only rises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Standing {
+    /// It is filled. It may fail without anybody being asked.
+    Learner = 0,
+    /// The MGS was asked to take it in, or will be: nothing is answered without it.
+    Joining = 1,
+    /// The MGS has it as in sync: likewise.
+    InSync = 2,
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.peer.stop();
+    }
+}
+
+impl Link {
+    /// Sends a request once.
+    pub async fn call<M: Message>(
+        &self,
+        request: &M,
+        (bulk, bulk_crc): (Bytes, u32),
+        reply_bulk_max: u32,
+        limit_ms: u64,
+    ) -> Result<(M::Resp, Bytes)> {
+        let header = Header {
+            op: M::OP as u16,
+            fs_id: self.fs_id,
+            target: Some(self.target),
+            reply_bulk_max,
+            ..Header::default()
+        };
+        let frame = Frame::new(header, encode_body(request));
+        let frame = if bulk.is_empty() { frame } else { frame.with_bulk_crc(vec![bulk], bulk_crc) };
+        let silent = || {
+            Err(Fault::new(Code::TargetDown)
+                .subject(self.host.clone())
+                .why(format!("no answer within {limit_ms} ms")))
+        };
+        let reply = self.seams.timeout_ms(limit_ms, self.peer.call(frame)).await.unwrap_or_else(silent)?;
+        Ok((decode_reply(&reply)?, reply.bulk_bytes()))
+    }
+
+    fn standing(&self) -> u8 {
+        self.standing.load(Ordering::Acquire)
+    }
+
+    /// Whether nothing is answered without it.
+    pub fn is_required(&self) -> bool {
+        self.standing() >= Standing::Joining as u8
+    }
+
+    /// It is this from now on, or was more already.
+    pub fn raise(&self, standing: Standing) {
+        self.standing.fetch_max(standing as u8, Ordering::AcqRel);
+    }
+
+    /// Whether it has missed something.
+    pub fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Acquire)
+    }
+
+    /// It has missed something.
+    pub fn fail(&self, fault: &Fault) {
+        if !self.has_failed.swap(true, Ordering::AcqRel) {
+            tracing::warn!(code = %fault.code, member = %self.host, "a member of the replica set cannot go on: {fault}");
+        }
+    }
+}
+
+/// The members that changes go to, at a moment. Whoever makes a change holds it until that has ended.
+#[derive(Default)]
+pub struct Links {
+    /// Epoch of the set.
+    pub epoch: u64,
+    /// All but this one.
+    pub links: Vec<Arc<Link>>,
+}
+
+/// What a store does when its set changes.
+pub trait Follows: Send + Sync {
+    /// The set is this from now on.
+    fn set_changed(&self, set: &ReplicaSetState);
+    /// Changes go to these from now on, or one of them is required that was not.
+    fn links_changed(&self, links: &Links);
+}
+
+/// What a member of a set has around it.
+pub struct Around {
+    /// Id of the file system.
+    pub fs_id: u64,
+    /// Directory of the member.
+    pub dir: String,
+    /// Connections to other members.
+    pub transport: Arc<dyn Transport>,
+    /// The way to the MGS.
+    pub targets: Arc<Directory>,
+}
+
+/// See the module.
+pub struct SetMember {
+    /// Its place in the set.
+    pub seat: Arc<Seat>,
+    /// Time, tasks, disk.
+    pub seams: Seams,
+    /// Whose messages it takes while it follows.
+    pub following: Following,
+    /// The right to answer.
+    pub lease: Arc<OwnerLease>,
+    /// Another member is the primary now.
+    pub deposed: Latch,
+    around: Around,
+    target: TargetId,
+    follows: Arc<dyn Follows>,
+    is_serving: AtomicBool,
+    links: Mutex<Arc<Links>>,
+    /// All of them that may be in use.
+    published: Mutex<Vec<Weak<Links>>>,
+    /// Changes of who is in sync come one after the other.
+    changing: tokio::sync::Mutex<()>,
+    attachments: AtomicU64,
+}
+
+/// What a member answers when it grants a lease: the boot term of its store, and the bytes that are available there.
+pub type Grant = (u32, u64);
+
+impl SetMember {
+    /// A member that does not serve yet.
+    pub fn new(seat: Arc<Seat>, seams: &Seams, around: Around, follows: Arc<dyn Follows>) -> SetMember {
+        SetMember {
+            target: seat.set().target,
+            seat,
+            seams: seams.clone(),
+            following: Following::default(),
+            lease: Arc::new(OwnerLease::new(seams)),
+            deposed: Latch::default(),
+            around,
+            follows,
+            is_serving: AtomicBool::new(false),
+            links: Mutex::default(),
+            published: Mutex::default(),
+            changing: tokio::sync::Mutex::default(),
+            attachments: AtomicU64::new(0),
+        }
+    }
+
+    /// The set as this host knows it.
+    pub fn set(&self) -> ReplicaSetState {
+        self.seat.set()
+    }
+
+    /// Whether it serves clients.
+    pub fn is_serving(&self) -> bool {
+        self.is_serving.load(Ordering::Acquire)
+    }
+
+    /// It serves clients from now on.
+    pub fn serve(&self) {
+        self.is_serving.store(true, Ordering::Release);
+    }
+
+    /// Members that changes go to now.
+    pub fn current(&self) -> Arc<Links> {
+        self.links.lock().clone()
+    }
+
+    /// Members that changes went to at some time and may still go to; whoever makes a change holds the ones that it began with.
+    pub fn published(&self) -> Vec<Weak<Links>> {
+        let mut published = self.published.lock();
+        published.retain(|links| links.strong_count() > 0);
+        published.clone()
+    }
+
+    /// A number for a new attachment: higher than all of this process, and of earlier ones as far as the clock has not gone back.
+    fn next_attachment(&self) -> u64 {
+        let wall = self.seams.wall();
+        let millis = wall.secs.unsigned_abs() * 1000 + u64::from(wall.nanos / 1_000_000);
+        let mut last = self.attachments.load(Ordering::Acquire);
+        loop {
+            let next = millis.max(last + 1);
+            match self.attachments.compare_exchange(last, next, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return next,
+                Err(now) => last = now,
+            }
+        }
+    }
+
+    /// Completes when the lease that this member may have granted to a former primary has ended.
+    pub async fn outlive_granted_lease(&self) {
+        let set = self.set();
+        if set.primary == self.seat.host && self.seat.told().recorded_epoch >= set.epoch {
+            // It was the primary of this epoch before, and has recorded the epoch after it had waited: nobody else was asking since.
+            return;
+        }
+        loop {
+            let quiet_ms = self.seams.now().ms_since(self.seat.heard());
+            let wanted_ms = OWNER_LEASE_MS + LEASE_MARGIN_MS;
+            if quiet_ms >= wanted_ms {
+                return;
+            }
+            self.seams.sleep_ms(wanted_ms - quiet_ms).await;
+        }
+    }
+
+    /// The smallest room that any member has.
+    pub fn available_bytes(&self) -> u64 {
+        let links = self.current();
+        links.links.iter().map(|link| link.available_bytes.load(Ordering::Acquire)).min().unwrap_or(u64::MAX)
+    }
+
+    /// A way to a member, with a new attachment that it does not know yet.
+    pub fn new_link(&self, member: &ReplicaMember, epoch: u64) -> Link {
+        let config = PeerConfig {
+            serves: Some(self.target),
+            ..PeerConfig::new(self.around.fs_id, PeerKind::Server, self.seat.host.clone())
+        };
+        let transport = self.around.transport.clone();
+        let peer =
+            Peer::new(transport, self.seams.clone(), member.nids.clone(), config, Arc::new(NoNotifies));
+        Link {
+            host: member.host.clone(),
+            peer,
+            attachment: Attachment { epoch, number: self.next_attachment() },
+            boot_term: 0,
+            fs_id: self.around.fs_id,
+            target: self.target,
+            seams: self.seams.clone(),
+            standing: AtomicU8::new(Standing::Learner as u8),
+            has_failed: AtomicBool::new(false),
+            granted: AtomicU64::new(self.seams.now().0),
+            available_bytes: AtomicU64::new(u64::MAX),
+        }
+    }
+
+    /// What `attach` gives for a member in sync, if that can be had in time and the member is as it was.
+    pub async fn reached<T, F: Future<Output = Result<(Arc<Link>, T)>>>(
+        &self,
+        member: &ReplicaMember,
+        attach: impl Fn(u64) -> F,
+    ) -> Option<(Arc<Link>, T)> {
+        let deadline = self.seams.now().plus_ms(ATTACH_LIMIT_MS);
+        loop {
+            match attach(self.current().epoch).await {
+                Ok((link, with)) if link.boot_term == member.boot_term => return Some((link, with)),
+                Ok(_) => return None,
+                Err(fault) if self.seams.now() >= deadline => {
+                    tracing::warn!(code = %fault.code, member = %member.host, "a member in sync is not reached: {fault}");
+                    return None;
+                }
+                Err(_) => self.seams.sleep_ms(PAUSE_MS).await,
+            }
+        }
+    }
+
+    /// Goes on without the members of `links` that have failed: when the MGS has taken them out of the set.
+    pub async fn put_out_failed(&self, links: &Links) -> Result<()> {
+        for link in links.links.iter().filter(|link| link.has_failed()) {
+            self.put_out(&link.host, Some(link)).await?;
+        }
+        Ok(())
+    }
+
+    /// Has a member taken out of the set. Waits for the MGS, however long that is away: without its word nothing is answered.
+    pub async fn put_out(&self, host: &str, link: Option<&Arc<Link>>) -> Result<()> {
+        let _turn = self.changing.lock().await;
+        if let Some(link) = link {
+            if !self.current().links.iter().any(|now| Arc::ptr_eq(now, link)) {
+                return Ok(());
+            }
+            if !link.is_required() {
+                self.replace(|links| links.retain(|now| !Arc::ptr_eq(now, link)));
+                return Ok(());
+            }
+        }
+        let change = InSyncChange::Drop { host: host.to_owned() };
+        let set = self.swap(change, |set| !set.is_in_sync(host)).await?;
+        self.apply(&set)?;
+        self.replace(|links| links.retain(|now| now.host != host));
+        tracing::warn!(member = host, epoch = set.epoch, "goes on without a member of the replica set");
+        Ok(())
+    }
+
+    /// Has the MGS take a learner in that has everything, under the boot term that it was filled in. From before that its word is required.
+    /// `ready` waits, if need be, until it has everything that was answered without it.
+    pub async fn join(&self, link: &Arc<Link>, ready: impl Future<Output = Result<()>>) -> Result<()> {
+        let change = InSyncChange::Join { host: link.host.clone(), boot_term: link.boot_term };
+        let _turn = self.changing.lock().await;
+        self.still_fills(link)?;
+        // From here on nothing is answered without it, whatever becomes of the swap.
+        link.raise(Standing::Joining);
+        self.replace(|_| {});
+        ready.await?;
+        self.still_fills(link)?;
+        let set = self.swap(change, |set| set.is_in_sync(&link.host)).await?;
+        self.apply(&set)?;
+        tracing::info!(member = %link.host, epoch = set.epoch, "a member of the replica set is in sync");
+        Ok(())
+    }
+
+    /// Fails once a learner has missed something, or this member does not lead any more.
+    pub fn still_fills(&self, link: &Arc<Link>) -> Result<()> {
+        let is_there = self.current().links.iter().any(|now| Arc::ptr_eq(now, link));
+        if is_there && !link.has_failed() && !self.deposed.is_set() {
+            return Ok(());
+        }
+        Err(Fault::new(Code::TargetDown).subject(link.host.clone()).why("it has missed a change meanwhile"))
+    }
+
+    /// Has the MGS change who is in sync, until that is so.
+    async fn swap(
+        &self,
+        change: InSyncChange,
+        is_done: impl Fn(&ReplicaSetState) -> bool,
+    ) -> Result<ReplicaSetState> {
+        let mut epoch = self.current().epoch.max(self.set().epoch);
+        loop {
+            if self.deposed.is_set() {
+                return Err(Fault::new(Code::NotOwner));
+            }
+            let request = ChangeInSyncReq { target: self.target, epoch, change: change.clone() };
+            match self.seams.timeout_ms(MGS_LIMIT_MS, self.around.targets.mgs().probe(&request)).await {
+                Some(Ok(answer)) => {
+                    if answer.set.primary != self.seat.host {
+                        self.depose(&answer.set);
+                        return Err(Fault::new(Code::NotOwner));
+                    }
+                    self.seat.offer(answer.set.clone());
+                    if is_done(&answer.set) {
+                        return Ok(answer.set);
+                    }
+                    let knew = epoch == answer.set.epoch;
+                    epoch = answer.set.epoch;
+                    if !knew {
+                        continue;
+                    }
+                    if answer.set.members.len() < 2 {
+                        return Err(Fault::new(Code::NotPrimary).why("the member was taken away"));
+                    }
+                }
+                Some(Err(fault)) => {
+                    tracing::warn!(code = %fault.code, "the MGS does not change the replica set: {fault}")
+                }
+                None => self.around.targets.map().mgs_is_silent(),
+            }
+            self.seams.sleep_ms(PAUSE_MS).await;
+        }
+    }
+
+    /// Another member is the primary, as this set says.
+    pub fn depose(&self, set: &ReplicaSetState) {
+        if !self.deposed.is_set() {
+            tracing::warn!(primary = %set.primary, epoch = set.epoch, "another member is the primary now");
+            self.deposed.set();
+        }
+    }
+
+    /// Changes the list of members that changes go to.
+    pub fn replace(&self, change: impl FnOnce(&mut Vec<Arc<Link>>)) {
+        let mut now = self.links.lock();
+        let mut links = now.links.clone();
+        change(&mut links);
+        let epoch = now.epoch;
+        self.publish(&mut now, Links { epoch, links });
+    }
+
+    fn publish(&self, now: &mut Arc<Links>, links: Links) {
+        let links = Arc::new(links);
+        let mut published = self.published.lock();
+        published.retain(|links| links.strong_count() > 0);
+        published.push(Arc::downgrade(&links));
+        *now = links;
+        self.follows.links_changed(now);
+    }
+
+    /// Goes by a newer set: what is not in sync any more gets nothing more, unless it is a learner that is being filled.
+    pub fn apply(&self, set: &ReplicaSetState) -> Result<()> {
+        // Before anything is acknowledged in this epoch: a restored configuration may not know it.
+        self.seat.record_set(&*self.seams.disk, &self.around.dir, set)?;
+        let mut now = self.links.lock();
+        if set.epoch < now.epoch {
+            return Ok(());
+        }
+        let stays = |link: &&Arc<Link>| {
+            if set.is_in_sync(&link.host) {
+                link.raise(Standing::InSync);
+                return true;
+            }
+            match link.standing() {
+                // It was taken out.
+                standing if standing == Standing::InSync as u8 => false,
+                // Whoever fills it asks the MGS at this moment.
+                standing if standing == Standing::Joining as u8 => true,
+                _ => set.member(&link.host).is_some() && !link.has_failed(),
+            }
+        };
+        let links: Vec<Arc<Link>> = now.links.iter().filter(stays).cloned().collect();
+        let has = |host: &str| host == self.seat.host || links.iter().any(|link| link.host == host);
+        if self.is_serving() && set.in_sync().any(|m| !has(&m.host)) {
+            // Nothing may be answered without it: the target is taken over anew, with all who are in sync.
+            tracing::error!(
+                epoch = set.epoch,
+                "a member is in sync that changes are not sent to; this one starts anew"
+            );
+            self.deposed.set();
+        }
+        self.publish(&mut now, Links { epoch: set.epoch, links });
+        drop(now);
+        self.follows.set_changed(set);
+        Ok(())
+    }
+
+    /// Records the epoch that this member goes by from now on.
+    pub fn record(&self, epoch: u64) -> Result<()> {
+        self.seat.record(&*self.seams.disk, &self.around.dir, epoch)
+    }
+
+    /// Renews the lease once, if every member that is required grants it. `ask` asks one member for that.
+    pub async fn renew<F: Future<Output = Result<Grant>>>(
+        &self,
+        ask: impl Fn(Arc<Link>, u64) -> F,
+    ) -> Result<()> {
+        let (began, links) = (self.seams.now(), self.current());
+        self.record(links.epoch)?;
+        let answers = join_all(links.links.iter().map(|link| ask(link.clone(), links.epoch))).await;
+        let mut granted = true;
+        for (link, answer) in links.links.iter().zip(answers) {
+            granted &= self.granted(link, began, answer);
+        }
+        // A member that has come into sync meanwhile grants the next one.
+        if granted && !self.deposed.is_set() {
+            self.lease.extend(began);
+        }
+        Ok(())
+    }
+
+    /// Whether the lease may be extended as far as a member is concerned.
+    fn granted(&self, link: &Link, began: Mono, answer: Result<Grant>) -> bool {
+        match answer {
+            Ok((boot_term, available_bytes)) if boot_term == link.boot_term => {
+                link.granted.fetch_max(began.0, Ordering::AcqRel);
+                link.available_bytes.store(available_bytes, Ordering::Release);
+                return true;
+            }
+            Ok(_) => link.fail(&Fault::new(Code::StaleEpoch).why("its store has another boot term")),
+            Err(fault) => {
+                let granted = Mono(link.granted.load(Ordering::Acquire));
+                if self.seams.now().ms_since(granted) > UNGRANTED_MS {
+                    link.fail(&fault);
+                }
+            }
+        }
+        !link.is_required()
+    }
+}

@@ -1,0 +1,47 @@
+//! Messages of the MGS about spare hosts: they get a copy of a target when one of its members is lost (design note 042).
+
+use serde::{Deserialize, Serialize};
+
+use crate::message;
+
+/// A host that gets copies when others are lost.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpareHost {
+    /// The host.
+    pub host: String,
+    /// Directory on it; each copy has a directory of its own there.
+    pub dir: String,
+    /// After a member of a replica set has been away for so long, seconds, its copy is given up and made anew here.
+    pub after_s: u64,
+}
+
+/// Asks for all spare hosts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListSparesReq {}
+
+/// All spare hosts, by name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListSparesResp {
+    /// By name.
+    pub spares: Vec<SpareHost>,
+}
+message!(ListSparesReq => ListSparesResp, ListSpares);
+
+/// Makes a host a spare one, or not.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChangeSpareReq {
+    /// The host.
+    pub host: String,
+    /// What it is to be; `None`: no spare host.
+    pub spare: Option<SpareHost>,
+    /// Only say whether that could be done.
+    pub is_dry_run: bool,
+}
+
+/// It is so now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChangeSpareResp {
+    /// Whether anything was changed.
+    pub changed: bool,
+}
+message!(ChangeSpareReq => ChangeSpareResp, ChangeSpare);
