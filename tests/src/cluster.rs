@@ -143,6 +143,21 @@ impl Cluster {
         cluster
     }
 
+    /// Starts a cluster of so many server hosts with two rails, and one client host, with further flags of `brindle dev up`.
+    ///
+    /// # Panics
+    /// When that fails.
+    pub fn up_with_rails(name: &str, hosts: u8, flags: &[&str]) -> Cluster {
+        let options =
+            Options { mounts: 1, hosts: Some(hosts), limit: Duration::from_secs(240), ..Options::default() };
+        let cluster = Cluster::prepare(name, &options);
+        let mut words = vec!["up".to_owned(), format!("--hosts={hosts}"), "--rails=2".to_owned()];
+        words.extend(flags.iter().map(|flag| (*flag).to_owned()));
+        let up = cluster.dev(&words);
+        assert!(up.ok(), "brindle dev up failed: {up}");
+        cluster
+    }
+
     /// Starts so many bare hosts for the test `name`: h1, h2, ...
     ///
     /// # Panics

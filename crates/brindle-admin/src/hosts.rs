@@ -13,6 +13,7 @@ use serde::Serialize;
 use crate::known::Known;
 use crate::nearest::nearest;
 use crate::place::Place;
+use crate::rails::RailView;
 use crate::replica::{self, ReplicaSetView};
 use crate::servers::Servers;
 use crate::shared::{self, SharedView};
@@ -68,6 +69,8 @@ pub struct HostView {
     pub shared: Vec<SharedView>,
     /// Targets of which it has a copy.
     pub replicas: Vec<ReplicaSetView>,
+    /// Its rails, where it has several: told by `brindle node show`, which looks at them.
+    pub rails: Vec<RailView>,
 }
 document!(HostView, "brindle.node.show", 1);
 
@@ -163,6 +166,7 @@ pub fn view(known: &Known, host: &HostInfo) -> HostView {
             let has = |info: &&ReplicaSetInfo| info.set.member(&host.name).is_some();
             known.replicas.sets.iter().filter(has).map(|info| replica::view(fs, info)).collect()
         },
+        rails: Vec::new(),
     }
 }
 

@@ -25,6 +25,7 @@ pub mod osts;
 pub mod paths;
 pub mod place;
 pub mod pool;
+pub mod rails;
 pub mod rebalance;
 pub mod replica;
 pub mod restart;

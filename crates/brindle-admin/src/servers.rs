@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use brindle_net::Transport;
+use brindle_net::peer::NoNotifies;
+use brindle_net::{Peer, PeerConfig, Transport};
 use brindle_stdx::{BoxFuture, Seams};
 use brindle_targets::{Directory, Introduction, Plain};
 use brindle_types::{Code, Fault, FsName, Nid, PoolName, Result, Role, TargetId};
@@ -16,6 +17,7 @@ use brindle_wire::mgs::{
     ChangePoolReq, ChangePoolResp, ChangeTargetReq, ChangeTargetResp, GetMapReq, PoolChange, RaiseLevelReq,
     RaiseLevelResp, TargetChange,
 };
+use brindle_wire::version::PeerKind;
 use futures_util::future::select_all;
 use parking_lot::Mutex;
 
@@ -23,6 +25,8 @@ use crate::place::Place;
 
 /// How long a server is waited for.
 const PATIENCE_MS: u64 = 3_000;
+/// How long a server may take to answer on one of its rails.
+const RAIL_MS: u64 = 1_500;
 /// How long the MGS may take to tell a newer map, where a target is not found by the one that is known.
 const REFETCH_MS: u64 = 1_000;
 /// The file system that was asked last: addresses of its MGS, and its targets.
@@ -304,6 +308,15 @@ impl Servers {
             }
         }
         Ok(used)
+    }
+
+    /// Whether a server answers at this address.
+    pub(crate) async fn is_reached(&self, fs_id: u64, nid: &Nid) -> bool {
+        let config = PeerConfig::new(fs_id, PeerKind::Tool, self.host_name.to_string());
+        let (transport, seams) = (self.transport.clone(), self.seams.clone());
+        let peer = Peer::new(transport, seams, vec![nid.clone()], config, Arc::new(NoNotifies));
+        // A server that does not want us is reached, too.
+        self.seams.timeout_ms(RAIL_MS, peer.wait_connected()).await.is_some()
     }
 
     /// How a target does.

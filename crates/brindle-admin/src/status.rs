@@ -9,13 +9,14 @@ use brindle_wire::map::{Map, TargetEntry};
 use brindle_wire::mds::session::TargetInfoResp;
 use brindle_wire::mgs::replica::ListReplicasResp;
 use brindle_wire::mgs::shared::ListSharedResp;
-use futures_util::future::{join, join_all};
+use futures_util::future::{join, join_all, join3};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::document::FaultView;
 use crate::fullness::{self, Fullness};
 use crate::place::Place;
+use crate::rails::{self, RailView};
 use crate::replica::{self, ReplicaSetView};
 use crate::servers::Servers;
 use crate::shared;
@@ -46,6 +47,8 @@ pub struct Report {
     pub shared: ListSharedResp,
     /// Its replica sets, where the asker may ask for them.
     pub replicas: ListReplicasResp,
+    /// Rails of hosts that have several.
+    pub rails: Vec<RailView>,
     /// What the host of the administrator adds: mounts whose daemons have ended.
     pub here: Vec<Fault>,
 }
@@ -75,6 +78,8 @@ pub struct FsView {
     pub targets: Vec<TargetView>,
     /// Its replica sets.
     pub replicas: Vec<ReplicaSetView>,
+    /// Rails of hosts that have several, as they are reached from here.
+    pub rails: Vec<RailView>,
     /// What is wrong.
     pub problems: Vec<FaultView>,
     /// Nothing is wrong yet; something will be if nobody looks.
@@ -163,11 +168,12 @@ impl Report {
             .iter()
             .map(|entry| async { Target { entry: entry.clone(), info: servers.info(&map, entry).await } });
         let of_hosts = join(servers.shared(&place), servers.replicas(&place));
-        let (targets, (shared, replicas)) = join(join_all(asking), of_hosts).await;
+        let looking = rails::look(servers, &map, None);
+        let (targets, (shared, replicas), rails) = join3(join_all(asking), of_hosts, looking).await;
         // Users and clients' hosts may not ask; an MGS that is away is told of as a target.
         let shared = shared.unwrap_or_else(|_| ListSharedResp { targets: Vec::new(), has_fence: true });
         let replicas = replicas.unwrap_or_else(|_| ListReplicasResp { sets: Vec::new() });
-        Ok(Report { place, map, targets, shared, replicas, here: Vec::new() })
+        Ok(Report { place, map, targets, shared, replicas, rails, here: Vec::new() })
     }
 
     /// How full a target is that answers and is not full to the brim, which is a problem of its own.
@@ -186,7 +192,7 @@ impl Report {
     pub fn warnings(&self) -> Vec<Fault> {
         let told = self.targets.iter().map(|target| self.fullness(target));
         let full = told.filter_map(|f| if let Fullness::FillsUp(fault) = f { Some(fault) } else { None });
-        full.chain(shared::warnings(&self.map.fs, &self.shared)).collect()
+        full.chain(shared::warnings(&self.map.fs, &self.shared)).chain(rails::warnings(&self.rails)).collect()
     }
 
     /// Everything that is wrong, named.
@@ -303,6 +309,7 @@ impl Report {
             map_version: self.map.version,
             targets: self.targets.iter().map(|t| t.view(&self.map)).collect(),
             replicas: self.replica_sets(),
+            rails: self.rails.clone(),
             problems: problems.iter().map(FaultView::from).collect(),
             warnings: self.warnings().iter().map(FaultView::from).collect(),
         }

@@ -96,6 +96,8 @@ pub struct MountConfig {
     pub switches: Switches,
     /// Whether every write(2) is as one to a file opened with O_SYNC.
     pub sync: bool,
+    /// How long an OST may be unreachable before what needs it fails; `None`: it is waited for.
+    pub failout_ms: Option<u64>,
 }
 
 /// A mounted file system.
@@ -151,6 +153,7 @@ impl Client {
             dirs: Arc::default(),
             clock: Arc::default(),
             seams: seams.clone(),
+            failout_ms: config.failout_ms,
         });
         let targets = Directory::new(
             &seams,
@@ -342,13 +345,14 @@ struct MountEndpoint {
     dirs: Arc<Dirs>,
     clock: Arc<ServerClock>,
     seams: Seams,
+    failout_ms: Option<u64>,
 }
 
 impl Endpoint for MountEndpoint {
     fn host(&self, target: TargetId, peer: &Arc<Peer>) -> Arc<dyn Host> {
         let session = self.session.clone();
         if target.role != Role::Mdt {
-            return Arc::new(OstHost { session });
+            return Arc::new(OstHost { session, failout_ms: self.failout_ms });
         }
         let (peer, dirs, clock, seams) =
             (peer.clone(), self.dirs.clone(), self.clock.clone(), self.seams.clone());

@@ -16,6 +16,7 @@ pub mod control;
 pub mod ctx;
 pub mod detach;
 mod dirs;
+mod failout;
 pub mod file;
 mod grants;
 pub mod handles;

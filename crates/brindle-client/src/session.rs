@@ -208,6 +208,7 @@ impl Host for MdtHost {
 /// The session for callers of OSTs, which go on while the MDT is away.
 pub(crate) struct OstHost {
     pub session: Arc<Session>,
+    pub failout_ms: Option<u64>,
 }
 
 impl Host for OstHost {
@@ -225,6 +226,10 @@ impl Host for OstHost {
 
     fn refused<'a>(&'a self, seen: Identity, _: &'a Fault) -> BoxFuture<'a, Result<(), Fault>> {
         Box::pin(refused(&self.session, seen))
+    }
+
+    fn failout_ms(&self) -> Option<u64> {
+        self.failout_ms
     }
 }
 

@@ -9,13 +9,14 @@ use brindle_auth::{Authority, HostKey, HostRole, Identity, KeyId, Name, Roles};
 use brindle_mgs::backup::{self, BACKUP_MAX_BYTES, ConfigBackup, Known, NewKey, Restored};
 use brindle_stdx::Seams;
 use brindle_stdx::disk::read_file;
-use brindle_types::{Code, Fault, Nid, Result};
+use brindle_types::{Code, Fault, Result};
 
 use crate::access;
 use crate::enrolment::{ClusterFile, Daemon, IDENTITY_FILE, SERVE_FILE, make_conf, refuse_existing};
 use crate::format::refuse_occupied;
 use crate::identity::write_secret;
 use crate::mgt::own_dir;
+use crate::service::listens;
 use crate::target_dir::DirLock;
 
 /// Writes a backup of the configuration of the MGT in `dir` to a new file that only its owner reads.
@@ -142,12 +143,12 @@ pub fn restore(seams: &Seams, wanted: &Restore) -> Result<Done> {
         make_conf(&wanted.conf)?;
         let daemon = Daemon { listen: &wanted.address, port: Some(wanted.port), dir: Some(&wanted.dir) };
         daemon.write(&wanted.conf)?;
-        let nid = Nid { host: wanted.address.clone(), port: wanted.port, rail: 0 };
+        let nids = listens(&wanted.address, wanted.port)?;
         let file = ClusterFile {
             cluster: authority.cluster().to_string(),
             host: wanted.host.clone(),
             fs: superblock.fs.clone(),
-            mgs: vec![nid.to_string()],
+            mgs: nids.iter().map(ToString::to_string).collect(),
         };
         file.write(&wanted.conf)?;
         write_secret(&wanted.conf.join(IDENTITY_FILE), &identity.to_pem())?;

@@ -29,12 +29,14 @@ use brindle_net::{Proving, Security, TcpTransport};
 use brindle_stdx::Seams;
 use brindle_targets::{Directory, Introduction, Plain};
 use brindle_types::{Code, Fault, FsName, Nid, Result, TargetId};
+use brindle_wire::map::TargetEntry;
 use brindle_wire::mgs::hosts::JoinReq;
 use serde::{Deserialize, Serialize};
 
 use crate::format::{Plan, carry_out, refuse_occupied};
 use crate::identity::{write_secret, write_whole};
 use crate::mgt;
+use crate::service::listens;
 
 /// Where the files of a host lie.
 pub const CONF_DIR: &str = "/etc/brindle";
@@ -103,7 +105,8 @@ impl ClusterFile {
             // The directory goes by the same map; where only one host runs the MGS the addresses that were given stay.
             let map = news.borrow_and_update().clone();
             let several = |standby: &[String]| !standby.is_empty() || self.mgs.len() > 1;
-            let Some(entry) = map.target(TargetId::MGT).filter(|mgs| several(&mgs.replicas.standby)) else {
+            let is_known = |mgs: &&TargetEntry| several(&mgs.replicas.standby) || mgs.nids.len() > 1;
+            let Some(entry) = map.target(TargetId::MGT).filter(is_known) else {
                 continue;
             };
             let nids: Vec<String> = entry.nids.iter().map(ToString::to_string).collect();
@@ -154,7 +157,7 @@ pub struct Init {
     pub conf: PathBuf,
     /// Name of this host.
     pub host: String,
-    /// Address that others reach this host at.
+    /// Address that others reach this host at; several, one in each network, separated by commas.
     pub address: String,
     /// Port of the MGS.
     pub port: u16,
@@ -195,7 +198,7 @@ pub fn init(seams: &Seams, runtime: &tokio::runtime::Handle, init: &Init) -> Res
         fault.next("give another directory: --dir DIR; if an earlier init was interrupted, remove this one")
     })?;
     make_conf(&init.conf)?;
-    let nid = Nid { host: init.address.clone(), port: init.port, rail: 0 };
+    let nids = listens(&init.address, init.port)?;
     let store = runtime.block_on(make_mgt(seams, init))?;
     let now_s = seams.wall().secs;
     let authority = Authority::new(ClusterId(seams.rng.next_u64()), now_s)?;
@@ -208,7 +211,7 @@ pub fn init(seams: &Seams, runtime: &tokio::runtime::Handle, init: &Init) -> Res
         authority: authority.fingerprint(),
         secret,
         roles: Roles::of(&[HostRole::Server]),
-        mgs: vec![nid.clone()],
+        mgs: nids.clone(),
         expires_s: now_s.saturating_add_unsigned(FIRST_TOKEN_S),
     };
     runtime.block_on(first_rows(seams, init, &*store, (roles, &key), &token))?;
@@ -221,7 +224,7 @@ pub fn init(seams: &Seams, runtime: &tokio::runtime::Handle, init: &Init) -> Res
         cluster: authority.cluster().to_string(),
         host: init.host.clone(),
         fs: init.fs.clone(),
-        mgs: vec![nid.to_string()],
+        mgs: nids.iter().map(ToString::to_string).collect(),
     };
     file.write(&init.conf)?;
     write_secret(&init.conf.join(IDENTITY_FILE), &identity.to_pem())?;

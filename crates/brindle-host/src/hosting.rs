@@ -147,10 +147,13 @@ pub(crate) async fn tell_and_ask<M: Message>(
 
 /// Refuses a port that somebody has, before anything is opened.
 pub(crate) fn check_port(how: &How, port: u16) -> Result<()> {
-    match std::net::TcpListener::bind((how.listen.as_str(), port)) {
+    how.listens(port)?.into_iter().try_for_each(check_address)
+}
+
+fn check_address(nid: Nid) -> Result<()> {
+    match std::net::TcpListener::bind((nid.host.as_str(), nid.port)) {
         Ok(_) => Ok(()),
         Err(e) => {
-            let nid = Nid { host: how.listen.clone(), port, rail: 0 };
             let code = if e.kind() == std::io::ErrorKind::AddrInUse {
                 Code::AddressInUse
             } else {

@@ -11,7 +11,7 @@ use brindle_config::{ConfigStore, Superblock};
 use brindle_mgs::hosts::AUTHORITY_FILE;
 use brindle_stdx::{Disk, Seams};
 use brindle_targets::Directory;
-use brindle_types::{Code, Fault, Nid, Result, TargetId};
+use brindle_types::{Code, Fault, Result, TargetId};
 use brindle_wire::mgs::hosts::{Assignment, FetchMgtReq};
 
 use crate::format::{begin, ended};
@@ -39,9 +39,9 @@ pub(crate) async fn make(
 
 /// Makes the MGT that the active MGS has, because this host is to run the MGS too.
 pub(crate) async fn fetch(how: &How, mgs: &Directory, order: &Assignment) -> Result<()> {
-    let listen = Nid { host: how.listen.clone(), port: order.port, rail: 0 };
-    let advertised = how.advertised(&listen)?;
-    let nids = if advertised.is_empty() { vec![listen] } else { advertised };
+    let listens = how.listens(order.port)?;
+    let advertised = how.advertised(&listens)?;
+    let nids = if advertised.is_empty() { listens } else { advertised };
     let answer = mgs.mgs().probe_within(&FetchMgtReq { nids }, FETCH_MS).await?;
     let superblock = Superblock::from_bytes(&answer.superblock)?;
     if superblock.target != TargetId::MGT || superblock.uuid != order.uuid {

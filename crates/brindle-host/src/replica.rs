@@ -343,9 +343,9 @@ impl ReplicaDaemon {
         release: &Latch,
         spoiled: &mut Spoiled,
     ) -> std::result::Result<(), Trouble> {
-        let listens = service.nid();
+        let listens = self.how.listens(service.nid().port)?;
         let advertised = self.how.advertised(&listens)?;
-        let nids = if advertised.is_empty() { vec![listens] } else { advertised };
+        let nids = if advertised.is_empty() { listens } else { advertised };
         self.shows.served(&service);
         self.set(seat, |hosted| {
             hosted.nids = nids;

@@ -9,6 +9,7 @@ use brindle_mds::mdt::Mdt;
 use brindle_mds::replica::following::FollowerService;
 use brindle_mgs::shared::Fence;
 use brindle_net::Transport;
+use brindle_net::peer::RAILS_MAX;
 use brindle_objects::ObjectStore;
 use brindle_oss::Oss;
 use brindle_stdx::Seams;
@@ -42,7 +43,7 @@ pub struct How {
     pub mgs_transport: Arc<dyn Transport>,
     /// Name of this host.
     pub host: String,
-    /// Address to listen at.
+    /// Addresses to listen at, separated by commas: one in each network ([`How::listens`]).
     pub listen: String,
     /// Host name or address that others reach this host at, where it is another one.
     pub advertise: Option<String>,
@@ -72,13 +73,15 @@ pub struct Found {
 
 /// Serves a target at a port; 0 for any free one.
 pub async fn start(how: &How, found: &Found, port: u16) -> Result<Service> {
-    let listen = Nid { host: how.listen.clone(), port, rail: 0 };
-    let (dir, host, advertise) = (found.dir.clone(), how.host.clone(), how.advertised(&listen)?);
+    let listens = how.listens(port)?;
+    let (listen, rails) = (listens[0].clone(), listens[1..].to_vec());
+    let (dir, host, advertise) = (found.dir.clone(), how.host.clone(), how.advertised(&listens)?);
     let (seams, transport) = (how.seams.clone(), how.transport.clone());
     let started = match found.superblock.target.role {
         Role::Mgt => {
             let mut config = brindle_mgs::Config::new(dir, listen.clone(), host);
             config.advertise = advertise;
+            config.rails = rails;
             config.fence.clone_from(&how.fence);
             config.failback_after_ms = how.failback_after_ms;
             let transport = how.mgs_transport.clone();
@@ -89,6 +92,7 @@ pub async fn start(how: &How, found: &Found, port: u16) -> Result<Service> {
             config.high_water_percent = how.high_water_percent;
             config.room_wait_ms = how.room_wait_ms;
             config.advertise = advertise;
+            config.rails = rails;
             if let Some(lease) = &how.lease {
                 // Whoever takes it over finds what is on the device.
                 config.durability = DurabilityMode::Sync;
@@ -109,6 +113,7 @@ pub async fn start(how: &How, found: &Found, port: u16) -> Result<Service> {
         Role::Ost => {
             let mut config = brindle_oss::Config::new(dir, listen.clone(), host);
             config.advertise = advertise;
+            config.rails = rails;
             if let Some(lease) = &how.lease {
                 config.replies = brindle_oss::Replies::Synced;
                 config.lease = Some(lease.clone());
@@ -120,9 +125,51 @@ pub async fn start(how: &How, found: &Found, port: u16) -> Result<Service> {
     started.map_err(|fault| listener::name_listener(fault, &listen))
 }
 
+/// Addresses of a server, one in each network, in words: `10.0.0.1,10.1.0.1` are in the networks `tcp` and `tcp1`; `10.1.0.1@tcp1` names its network.
+pub(crate) fn listens(words: &str, port: u16) -> Result<Vec<Nid>> {
+    let refuse = |why: String| {
+        let fault = Fault::new(Code::BadConfigValue).what("cannot listen at").subject(words.to_owned());
+        fault.why(why).next("give one address for each network: --listen 10.0.0.1,10.1.0.1")
+    };
+    let address = |(position, word): (usize, &str)| match word.split_once("@tcp") {
+        None => Ok(Nid { host: word.to_owned(), port, rail: position as u8 }),
+        Some((host, "")) => Ok(Nid { host: host.to_owned(), port, rail: 0 }),
+        Some((host, rail)) => match rail.parse() {
+            Ok(rail) => Ok(Nid { host: host.to_owned(), port, rail }),
+            Err(_) => Err(refuse(format!("'{rail}' is not the number of a network"))),
+        },
+    };
+    let nids = words.split(',').map(str::trim).take(RAILS_MAX + 1).enumerate().map(address);
+    let nids = nids.collect::<Result<Vec<Nid>>>()?;
+    if nids.len() > RAILS_MAX {
+        return Err(refuse(format!("it has more than {RAILS_MAX} addresses")));
+    }
+    let is_twice = |n: usize| nids[..n].iter().any(|other| other.rail == nids[n].rail);
+    match (0..nids.len()).find(|n| nids[*n].host.is_empty() || is_twice(*n)) {
+        Some(n) => Err(refuse(format!("address {} is empty, or in the network of one before it", n + 1))),
+        None => Ok(nids),
+    }
+}
+
 impl How {
-    /// Addresses to register, where they are not the one that is listened at.
-    pub(crate) fn advertised(&self, listen: &Nid) -> Result<Vec<Nid>> {
+    /// Where to listen: the first address, then those of further rails.
+    pub(crate) fn listens(&self, port: u16) -> Result<Vec<Nid>> {
+        listens(&self.listen, port)
+    }
+
+    /// Addresses to register, where they are not those that are listened at.
+    pub(crate) fn advertised(&self, listens: &[Nid]) -> Result<Vec<Nid>> {
+        let listen = &listens[0];
+        if listens.len() > 1 {
+            return match &self.advertise {
+                None => Ok(Vec::new()),
+                Some(advertise) => Err(Fault::new(Code::BadConfigValue)
+                    .what("cannot tell others the address")
+                    .subject(advertise.clone())
+                    .why("this server listens at several addresses, which it tells all of")
+                    .next("leave 'advertise' out")),
+            };
+        }
         let everywhere = matches!(listen.host.as_str(), "0.0.0.0" | "::");
         let host = self.advertise.clone().or_else(|| everywhere.then(crate::name));
         let Some(host) = host else { return Ok(Vec::new()) };
@@ -174,7 +221,7 @@ impl Service {
         }
     }
 
-    /// Where it listens.
+    /// Where it listens first.
     pub fn nid(&self) -> Nid {
         match self {
             Service::Mgs(handle) => handle.local_nid().clone(),
@@ -239,5 +286,25 @@ impl Found {
             superblock.save(&*seams.disk, &text)?;
         }
         Ok(Found { dir: text, superblock, lock })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_has_one_address_in_each_network() {
+        let shown = |words: &str| -> Vec<String> {
+            listens(words, 9881).unwrap().iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(shown("10.0.0.1"), ["10.0.0.1:9881@tcp"]);
+        assert_eq!(shown("10.0.0.1, 10.1.0.1"), ["10.0.0.1:9881@tcp", "10.1.0.1:9881@tcp1"]);
+        assert_eq!(shown("10.1.0.1@tcp1"), ["10.1.0.1:9881@tcp1"]);
+        assert_eq!(shown("::1")[0], "[::1]:9881@tcp");
+        for wrong in ["", "a,", "a@tcp1,b@tcp1", "a,b@tcp", "a@tcpx", "a,b,c,d,e"] {
+            let fault = listens(wrong, 1).unwrap_err();
+            assert_eq!(fault.code, Code::BadConfigValue, "{wrong}: {fault}");
+        }
     }
 }

@@ -54,6 +54,8 @@ pub struct Config {
     pub dir: String,
     /// Where to listen; port 0 chooses a free one.
     pub listen: Nid,
+    /// Where to listen too, at the same port: further rails.
+    pub rails: Vec<Nid>,
     /// Addresses that others reach it at; empty for the one it listens at.
     pub advertise: Vec<Nid>,
     /// Name of this host, for people.
@@ -92,6 +94,7 @@ impl Config {
         Config {
             dir: dir.into(),
             listen,
+            rails: Vec::new(),
             advertise: Vec::new(),
             host: host.into(),
             lease_ms: LEASE_MS,

@@ -159,6 +159,17 @@ impl Osts {
         }
     }
 
+    /// Whether an OST that was heard of does not answer now.
+    pub fn is_silent(&self, ost: u16) -> bool {
+        self.candidates.read().get(&ost).is_some_and(|candidate| !candidate.up)
+    }
+
+    /// Whether an OST that was chosen is silent, and another can be chosen: nobody has asked for this one.
+    pub fn has_another(&self, asked: &StripePolicy, ost: u16) -> bool {
+        let is_wished = asked.start_ost.is_some() || !asked.osts.is_empty();
+        self.is_silent(ost) && !is_wished && self.place(asked).is_ok_and(|osts| !osts.contains(&ost))
+    }
+
     /// Takes in the pools of a map.
     pub fn set_map(&self, map: &Map) {
         let pools: Pools = map.pools.iter().map(|p| (p.name.clone(), p.osts.clone())).collect();

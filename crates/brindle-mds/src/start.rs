@@ -150,6 +150,7 @@ impl Starting {
         let place = Place {
             dir: config.dir.clone(),
             listen: config.listen.clone(),
+            rails: config.rails.clone(),
             advertise: config.advertise.clone(),
             host: config.host.clone(),
         };

@@ -260,7 +260,8 @@ impl Standing {
         });
         let (listen, config) = (&self.config.listen, ServerConfig::default());
         let server = RpcServer::serve(self.transport.clone(), seams, listen, config, mgs.clone()).await?;
-        ops::register::own(&mgs, server.local_nid()).await?;
+        server.serve_rails(&*self.transport, &self.config.rails).await?;
+        ops::register::own(&mgs, &server.nids(&self.config.rails)).await?;
         seams.spawn("mgs.shared", shared::watch(Arc::downgrade(&mgs)));
         seams.spawn("mgs.events", events::watch(Arc::downgrade(&mgs)));
         seams.spawn("mgs.replicas", replica::watch(Arc::downgrade(&mgs)));

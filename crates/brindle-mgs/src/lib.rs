@@ -64,6 +64,8 @@ pub struct Config {
     pub dir: String,
     /// Where to listen; port 0 chooses a free one.
     pub listen: Nid,
+    /// Where to listen too, at the same port: further rails.
+    pub rails: Vec<Nid>,
     /// Addresses that others reach it at; empty for the one it listens at.
     pub advertise: Vec<Nid>,
     /// Name of this host, for people.
@@ -84,6 +86,7 @@ impl Config {
         Config {
             dir: dir.into(),
             listen,
+            rails: Vec::new(),
             advertise: Vec::new(),
             host: host.into(),
             heartbeat_ms: HEARTBEAT_MS_DEFAULT,

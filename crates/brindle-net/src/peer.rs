@@ -19,13 +19,16 @@ use brindle_wire::frame::{Frame, Header, Kind, Priority};
 use brindle_wire::job::JobTag;
 use brindle_wire::version::{FEATURE_JOB, HelloReply, PeerKind};
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::latch::Latch;
 use crate::outbox::Outbox;
 use crate::{Transport, job};
 
 mod link;
+mod rail;
+
+pub use rail::RAILS_MAX;
 
 /// Ordinary requests in flight on a connection unless configured otherwise.
 pub const REQUESTS_MAX_DEFAULT: u32 = 256;
@@ -72,8 +75,12 @@ pub struct PeerConfig {
     pub host: String,
     /// The target that this side serves, if it is a server.
     pub serves: Option<TargetId>,
-    /// Connections. A slot always uses the same one, so that its requests stay in order.
+    /// Connections, each to the first address that answers. A slot always uses the same one.
     pub links: usize,
+    /// A connection to each address instead, [`RAILS_MAX`] at most: a host with several rails. A request goes where the fewest bytes are under way.
+    pub each_rail: bool,
+    /// The target that is asked how it is when nothing is heard of a request, where there are several rails.
+    pub probes: Option<TargetId>,
     /// Ordinary requests in flight on a connection; the server may grant less.
     pub requests_max: u32,
     /// Bytes in flight on a connection, with the bulk room of replies; the server may grant less.
@@ -89,6 +96,8 @@ impl PeerConfig {
             host: host.into(),
             serves: None,
             links: 1,
+            each_rail: false,
+            probes: None,
             requests_max: REQUESTS_MAX_DEFAULT,
             bytes_max: BYTES_MAX_DEFAULT,
         }
@@ -109,12 +118,16 @@ pub struct LinkInfo {
 /// For status.
 #[derive(Clone, Debug)]
 pub struct PeerState {
-    /// Whether every connection exists.
+    /// Whether every connection exists; with one for each rail: whether any does.
     pub connected: bool,
+    /// Where connections exist to.
+    pub up: Vec<Nid>,
     /// Since when that is so, or not.
     pub since: Mono,
     /// Why the last connection ended or could not be made.
     pub last_error: Option<Fault>,
+    /// Attempts to connect that failed since there was a connection.
+    pub failed_attempts: u64,
     /// Connections made so far.
     pub generation: u64,
     /// Requests in flight.
@@ -136,6 +149,8 @@ struct Inner {
     next_xid: AtomicU64,
     generation: AtomicU64,
     links: Vec<watch::Sender<LinkState>>,
+    /// Rises with every change of a link.
+    changes: watch::Sender<u64>,
     status: Mutex<Status>,
 }
 
@@ -143,6 +158,7 @@ struct Status {
     up_count: usize,
     since: Mono,
     last_error: Option<Fault>,
+    failed_attempts: u64,
 }
 
 /// State of a connection for calls.
@@ -170,6 +186,10 @@ struct Link {
     high: Arc<Semaphore>,
     notifies: Arc<Semaphore>,
     down: Latch,
+    /// Told when the first request is under way.
+    busy: Notify,
+    /// Frames that have arrived.
+    received: AtomicU64,
 }
 
 struct Pending {
@@ -199,7 +219,8 @@ impl Peer {
         notifies: Arc<dyn NotifyHandler>,
     ) -> Arc<Peer> {
         assert!(config.links > 0, "a peer has at least one connection");
-        let links = (0..config.links).map(|_| watch::Sender::new(LinkState::Connecting)).collect();
+        let count = if config.each_rail { RAILS_MAX } else { config.links };
+        let links = (0..count).map(|_| watch::Sender::new(LinkState::Connecting)).collect();
         let since = seams.now();
         let inner = Arc::new(Inner {
             transport,
@@ -211,7 +232,8 @@ impl Peer {
             next_xid: AtomicU64::new(1),
             generation: AtomicU64::new(0),
             links,
-            status: Mutex::new(Status { up_count: 0, since, last_error: None }),
+            changes: watch::Sender::new(0),
+            status: Mutex::new(Status { up_count: 0, since, last_error: None, failed_attempts: 0 }),
         });
         for index in 0..inner.links.len() {
             inner.seams.spawn("peer", link::run(inner.clone(), index));
@@ -233,10 +255,8 @@ impl Peer {
     pub async fn call_for(&self, job: Option<JobTag>, mut frame: Frame) -> Result<Frame, Fault> {
         frame.header.kind = Kind::Request;
         frame.header.check_lengths()?;
-        let slot = &self.inner.links[frame.header.slot as usize % self.inner.links.len()];
-        let mut state = slot.subscribe();
         loop {
-            let link = wait_up(&mut state).await?;
+            let link = self.link_for(frame.header.slot).await?;
             let Some(credits) = link.admit(&frame.header).await else { continue };
             let xid = self.inner.next_xid.fetch_add(1, Ordering::Relaxed);
             match link.submit(frame, job.as_ref(), xid, credits) {
@@ -246,10 +266,17 @@ impl Peer {
         }
     }
 
+    /// The connection that a request goes over, as soon as there is one.
+    async fn link_for(&self, slot: u16) -> Result<Arc<Link>, Fault> {
+        if self.inner.config.each_rail {
+            return rail::least_busy(&self.inner).await;
+        }
+        wait_up(&mut self.inner.links[slot as usize % self.inner.links.len()].subscribe()).await
+    }
+
     /// Waits for the (first) connection; fails with the server's refusal or after [`Peer::stop`].
     pub async fn wait_connected(&self) -> Result<LinkInfo, Fault> {
-        let link = wait_up(&mut self.inner.links[0].subscribe()).await?;
-        Ok(link.info.clone())
+        Ok(self.link_for(0).await?.info.clone())
     }
 
     /// Waits for a (first) connection newer than `generation`.
@@ -276,11 +303,18 @@ impl Peer {
             _ => 0,
         };
         let requests_in_flight = self.inner.links.iter().map(in_flight).sum();
+        let up = |slot: &watch::Sender<LinkState>| match &*slot.borrow() {
+            LinkState::Up(link) if !link.down.is_set() => Some(link.info.nid.clone()),
+            _ => None,
+        };
+        let up = self.inner.links.iter().filter_map(up).collect();
         let status = self.inner.status.lock();
         PeerState {
-            connected: status.up_count == self.inner.links.len(),
+            connected: self.inner.is_connected(status.up_count),
+            up,
             since: status.since,
             last_error: status.last_error.clone(),
+            failed_attempts: status.failed_attempts,
             generation: self.generation(),
             requests_in_flight,
         }
@@ -294,9 +328,9 @@ impl Peer {
     /// New addresses. Connections to one that is not among them end, and so do attempts to connect: another host has the target now, and the
     /// former one may be silent for ever.
     pub fn set_nids(&self, nids: Vec<Nid>) {
-        for slot in &self.inner.links {
+        for (index, slot) in self.inner.links.iter().enumerate() {
             if let LinkState::Up(link) = &*slot.borrow()
-                && !nids.contains(&link.info.nid)
+                && !rail::addresses(&self.inner.config, index, &nids).contains(&link.info.nid)
             {
                 link.down.set();
             }
@@ -345,14 +379,28 @@ impl Peer {
     }
 }
 
+impl Inner {
+    fn is_connected(&self, up_count: usize) -> bool {
+        if self.config.each_rail { up_count > 0 } else { up_count == self.links.len() }
+    }
+
+    fn set_link(&self, index: usize, state: LinkState) {
+        self.links[index].send_replace(state);
+        self.changes.send_modify(|n| *n += 1);
+    }
+}
+
 impl Drop for Peer {
     fn drop(&mut self) {
         self.stop();
     }
 }
 
+fn stopped() -> Fault {
+    Fault::new(Code::Disconnected).why("this side is shutting down")
+}
+
 async fn wait_up(state: &mut watch::Receiver<LinkState>) -> Result<Arc<Link>, Fault> {
-    let stopped = || Fault::new(Code::Disconnected).why("this side is shutting down");
     loop {
         let now = state.borrow_and_update().clone();
         match now {
@@ -393,6 +441,9 @@ impl Link {
         frame.header.version = self.info.hello.version;
         if frame.header.fs_id == 0 {
             frame.header.fs_id = self.info.hello.fs_id;
+        }
+        if table.is_empty() {
+            self.busy.notify_one();
         }
         table.insert(xid, Pending { answer, _credits: credits });
         drop(pending);

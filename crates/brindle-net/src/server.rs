@@ -147,6 +147,22 @@ impl ServerHandle {
         &self.local_nid
     }
 
+    /// Listens at further addresses of this host, at the same port.
+    pub async fn serve_rails(&self, transport: &dyn Transport, rails: &[Nid]) -> Result<(), Fault> {
+        for nid in self.nids(rails).iter().skip(1) {
+            let listener = transport.listen(nid).await.map_err(|e| e.fault(nid))?;
+            self.shared.seams.spawn("server.accept", accept(self.shared.clone(), listener));
+        }
+        Ok(())
+    }
+
+    /// Its address, and those of further rails with the same port.
+    pub fn nids(&self, rails: &[Nid]) -> Vec<Nid> {
+        let port = self.local_nid.port;
+        let rails = rails.iter().map(|rail| Nid { port, ..rail.clone() });
+        std::iter::once(self.local_nid.clone()).chain(rails).collect()
+    }
+
     /// Closes the listener and every connection; requests that run go on, their replies are dropped.
     pub fn stop(&self) {
         self.shared.stop.set();

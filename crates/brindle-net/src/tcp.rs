@@ -18,6 +18,7 @@ use crate::transport::{Connection, Listener, Transport};
 use crate::{NetError, RemovedKeys};
 use brindle_auth::Mode;
 
+mod delivery;
 mod halves;
 mod keyed;
 mod local;
@@ -98,7 +99,10 @@ impl Transport for TcpTransport {
             };
             match seams.timeout_ms(CONNECT_TIMEOUT_MS, connecting).await.ok_or(NetError::TimedOut)? {
                 Ok(Reached::Local(stream)) => local::connection(stream, nid, &seams),
-                Ok(Reached::Tcp(stream)) => security.connect(stream, nid, &seams).await,
+                Ok(Reached::Tcp(stream)) => {
+                    let delivery = delivery::of(&stream);
+                    Ok(Connection { delivery, ..security.connect(stream, nid, &seams).await? })
+                }
                 Err(e) => Err(e),
             }
         })

@@ -2,7 +2,9 @@
 
 mod calls;
 mod fuzz;
+mod rails;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -36,6 +38,8 @@ struct Echo {
     running: AtomicUsize,
     running_max: AtomicUsize,
     closed: Mutex<Vec<u64>>,
+    /// Requests by connection.
+    asked: Mutex<BTreeMap<u64, usize>>,
     refuse: Mutex<Option<Fault>>,
 }
 
@@ -48,6 +52,7 @@ impl Service for Echo {
         Box::pin(async move {
             let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
             self.running_max.fetch_max(running, Ordering::SeqCst);
+            *self.asked.lock().entry(conn.id()).or_default() += 1;
             match frame.header.op {
                 GATED => drop(self.gate.acquire().await.expect("open")),
                 RECALL => {
@@ -99,6 +104,7 @@ impl Setup {
             running: AtomicUsize::new(0),
             running_max: AtomicUsize::new(0),
             closed: Mutex::new(Vec::new()),
+            asked: Mutex::default(),
             refuse: Mutex::new(None),
         });
         let server = RpcServer::serve(transport.clone(), &seams, &nid, config, service.clone()).await;

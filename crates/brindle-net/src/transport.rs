@@ -147,6 +147,14 @@ pub struct Connection {
     pub tx: Box<dyn FrameTx>,
     /// Receives.
     pub rx: Box<dyn FrameRx>,
+    /// What is known of the delivery of frames; `None` where a lost host is noticed in another way.
+    pub delivery: Option<Box<dyn Delivery>>,
+}
+
+/// What the network layers below a connection know.
+pub trait Delivery: Send {
+    /// For how long nothing that was sent was acknowledged by the kernel of the other host, in milliseconds; 0 while nothing is under way.
+    fn unacknowledged_ms(&self) -> u64;
 }
 
 /// The sending half.

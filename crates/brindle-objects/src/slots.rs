@@ -3,7 +3,8 @@
 //! One record for each (session, slot) in a plain file: written before the data with the range in flight, and behind
 //! the data with the answer. It survives the death of the process. A power cut takes it (a resend then counts as a new
 //! write), unless replies wait for syncs ([`crate::replies`]). A slot belongs to one connection, which is closed before the slot is served on
-//! a newer one.
+//! a newer one of the same rail. Connections over different rails live side by side, and share their session's slots: of what one of them
+//! delivers late the sequence tells.
 //!
 //! | request's sequence | record | what happens |
 //! |---|---|---|
@@ -51,6 +52,10 @@ pub struct SlotKey {
 pub trait Line: Send + Sync {
     /// Number; newer connections have higher ones.
     fn id(&self) -> u64;
+    /// Number of the network that it came through.
+    fn rail(&self) -> u8 {
+        0
+    }
     /// Ends the connection.
     fn close(&self);
     /// Whether it has ended.
@@ -335,7 +340,7 @@ impl SlotTable {
         })
     }
 
-    /// Finds or makes the slot, and closes the connection that it belonged to.
+    /// Finds or makes the slot, and closes the connection of the same rail that it belonged to.
     fn claim(
         &self,
         key: SlotKey,
@@ -354,6 +359,7 @@ impl SlotTable {
             Some(owner) if owner.id() == line.id() => {}
             // The bug of forgetting that a request may be late: by its connection, and by its number below.
             Some(_) if planted("ost_accept_old_sequence") => {}
+            Some(owner) if owner.rail() != line.rail() => slot.owner = Some(line.clone()),
             Some(owner) if owner.id() > line.id() => {
                 return Err(stale(key, "it came over an older connection"));
             }
@@ -529,11 +535,14 @@ mod tests {
     use brindle_types::Ino;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    pub(crate) struct TestLine(u64, AtomicBool);
+    pub(crate) struct TestLine(u64, AtomicBool, u8);
 
     impl Line for TestLine {
         fn id(&self) -> u64 {
             self.0
+        }
+        fn rail(&self) -> u8 {
+            self.2
         }
         fn close(&self) {
             self.1.store(true, Ordering::SeqCst);
@@ -544,7 +553,7 @@ mod tests {
     }
 
     fn line(id: u64) -> Arc<TestLine> {
-        Arc::new(TestLine(id, AtomicBool::new(false)))
+        Arc::new(TestLine(id, AtomicBool::new(false), 0))
     }
 
     const KEY: SlotKey = SlotKey { session: SessionId(7), slot: 3 };
@@ -640,6 +649,35 @@ mod tests {
         assert!(matches!(block_on(again), Ok(Enter::Run(_))));
         let late = block_on(table.enter(KEY, epoch(1), 2, old)).err().expect("older connection");
         assert_eq!(late.code, Code::StaleWrite);
+    }
+
+    #[test]
+    fn connections_of_different_rails_share_a_slot_and_what_is_late_is_known_by_its_number() {
+        let disk = CrashDisk::new(1);
+        disk.create_dir_all("/t").expect("dir");
+        let (table, _) = SlotTable::open(&*disk, "/t/slots", true).expect("open");
+        let second = |id| Arc::new(TestLine(id, AtomicBool::new(false), 1));
+        let (one, other) = (line(1), second(2));
+        finish(run(&table, 1, 1, &one), b"first");
+        finish(run(&table, 1, 2, &other), b"second");
+        finish(run(&table, 1, 3, &one), b"third");
+        assert!(!one.is_closed() && !other.is_closed(), "both live on");
+        // One rail is dead: what was under way there comes again over the other, while the first may still run.
+        let mut turn = run(&table, 1, 4, &other);
+        let mut again = Box::pin(table.enter(KEY, epoch(1), 4, one.clone()));
+        assert!(futures_util::FutureExt::now_or_never(&mut again).is_none(), "waits for the one that runs");
+        turn.begin(range()).expect("its connection is not closed");
+        finish(turn, b"fourth");
+        assert!(matches!(block_on(again), Ok(Enter::Answered(b)) if b == "fourth"), "it ran once");
+        finish(run(&table, 1, 5, &one), b"fifth");
+        let late = block_on(table.enter(KEY, epoch(1), 4, other.clone())).err().expect("a late duplicate");
+        assert_eq!(late.code, Code::StaleWrite);
+        // Of one rail the newest connection counts, whatever the other one does.
+        let newer = second(3);
+        finish(run(&table, 1, 6, &other), b"sixth");
+        finish(run(&table, 1, 7, &newer), b"seventh");
+        assert!(other.is_closed() && !one.is_closed());
+        assert!(block_on(table.enter(KEY, epoch(1), 8, other)).is_err(), "its connection is older");
     }
 
     #[test]

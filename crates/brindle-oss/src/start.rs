@@ -123,11 +123,11 @@ pub async fn start(config: Config, seams: Seams, transport: Arc<dyn Transport>) 
     let around = Around { dir: config.dir.clone(), transport: transport.clone(), shares_its_disk, replica };
     let oss = Oss::new(store, targets.clone(), gate.clone(), superblock.clone(), seams.clone(), around);
     let service = Arc::new(OssService(oss.clone()));
-    let Config { dir, listen, advertise, host, lease, .. } = config;
+    let Config { dir, listen, rails, advertise, host, lease, .. } = config;
     if let Some(lease) = lease {
         oss.gate.owned_under(lease);
     }
-    let place = Place { dir, listen, advertise, host };
+    let place = Place { dir, listen, rails, advertise, host };
     let member = Member::serve(&seams, transport, (superblock, place), (gate, targets), service).await?;
     let handle = Handle { member: Arc::new(member), oss };
     handle.oss.store.start_background();

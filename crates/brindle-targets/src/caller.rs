@@ -8,6 +8,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
@@ -21,9 +22,12 @@ use brindle_wire::job::JobTag;
 use brindle_wire::{Message, Op};
 use bytes::Bytes;
 
+use crate::caller::failout::Failout;
 use crate::map_watch::MapWatch;
 use crate::slots::{Slot, SlotTable};
 use crate::waits::Waits;
+
+mod failout;
 
 /// First pause before a request is sent again.
 const BACKOFF_MIN_MS: u64 = 20;
@@ -58,6 +62,10 @@ pub trait Host: Send + Sync + 'static {
     /// Header of every answer of the target.
     fn answered(&self, header: &Header) {
         let _ = header;
+    }
+    /// How long the target may be unreachable before calls end with `OstUnreachable`; `None`: they wait for it.
+    fn failout_ms(&self) -> Option<u64> {
+        None
     }
     /// The highest version of an MDT's table of fenced sessions that was told; 0 for none.
     fn fences_version(&self) -> u64 {
@@ -119,6 +127,7 @@ struct Inner {
     stop: Latch,
     /// Why calls end, once `stop` is set.
     ended: OnceLock<Fault>,
+    failout: Failout,
 }
 
 impl Caller {
@@ -133,7 +142,9 @@ impl Caller {
     ) -> Caller {
         let slots = SlotTable::default();
         let (stop, ended) = (Latch::default(), OnceLock::new());
-        let inner = Inner { target, peer, map, host, waits, slots, seams: seams.clone(), stop, ended };
+        let failout = Failout::default();
+        let inner =
+            Inner { target, peer, map, host, waits, slots, seams: seams.clone(), stop, ended, failout };
         Caller { inner: Arc::new(inner) }
     }
 
@@ -198,13 +209,28 @@ impl Caller {
         bulk: Vec<Bytes>,
         options: Options,
     ) -> Result<(Frame, CacheUpdates), Fault> {
+        match self.inner.host.failout_ms() {
+            None => self.exchange_whatever_comes(op, body, bulk, options, None).await,
+            Some(limit_ms) => self.exchange_or_fail_out(limit_ms, op, body, bulk, options).await,
+        }
+    }
+
+    /// `given_up` is set by a caller that drops the future because the target is given up.
+    async fn exchange_whatever_comes(
+        &self,
+        op: Op,
+        body: Bytes,
+        bulk: Vec<Bytes>,
+        options: Options,
+        given_up: Option<Arc<AtomicBool>>,
+    ) -> Result<(Frame, CacheUpdates), Fault> {
         let slot = if op.slotted() { Some(self.inner.slots.acquire().await) } else { None };
         let slotted = slot.is_some();
         let job = job::current();
         let exchange = Exchange { inner: self.inner.clone(), op, body, bulk, options, slot, job };
         let work = exchange.until_stopped();
         if slotted {
-            Undropped { work: Some(Box::pin(work)), seams: self.inner.seams.clone() }.await
+            Undropped { work: Some(Box::pin(work)), inner: self.inner.clone(), given_up }.await
         } else {
             work.await
         }
@@ -502,7 +528,9 @@ type Work = Pin<Box<dyn Future<Output = Result<(Frame, CacheUpdates), Fault>> + 
 /// A slotted exchange: when its caller goes away it is handed to the task runner, which brings it to its end.
 struct Undropped {
     work: Option<Work>,
-    seams: Seams,
+    inner: Arc<Inner>,
+    /// Set when the request is given up by failout.
+    given_up: Option<Arc<AtomicBool>>,
 }
 
 impl Future for Undropped {
@@ -521,9 +549,12 @@ impl Future for Undropped {
 impl Drop for Undropped {
     fn drop(&mut self) {
         if let Some(work) = self.work.take() {
-            self.seams.spawn("call.abandoned", async move {
+            let is_given_up = self.given_up.as_ref().is_some_and(|given_up| given_up.load(Ordering::Acquire));
+            let unsettled = is_given_up.then(|| self.inner.failout.unsettled());
+            self.inner.seams.spawn("call.abandoned", async move {
                 // Nobody waits for the answer; what counts is that the slot is free only now.
                 drop(work.await);
+                drop(unsettled);
             });
         }
     }

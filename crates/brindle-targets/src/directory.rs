@@ -11,8 +11,8 @@ use brindle_net::latch::Latch;
 use brindle_net::peer::NoNotifies;
 use brindle_net::{NotifyHandler, Peer, PeerConfig, Transport};
 use brindle_stdx::Seams;
-use brindle_types::{Code, Fault, FsName, Nid, TargetId};
-use brindle_wire::map::Map;
+use brindle_types::{Code, Fault, FsName, Nid, Role, TargetId};
+use brindle_wire::map::{Map, TargetEntry};
 use brindle_wire::version::PeerKind;
 use parking_lot::Mutex;
 
@@ -119,7 +119,7 @@ impl Directory {
         mgs: Vec<Nid>,
         map: Map,
     ) -> Arc<Directory> {
-        let config = config(&introduction, map.fs_id);
+        let config = config(&introduction, map.fs_id, TargetId::MGT);
         let given_mgs = mgs.clone();
         let peer = Peer::new(transport.clone(), seams.clone(), mgs, config, Arc::new(NoNotifies));
         let map = MapWatch::new(seams, peer.clone(), map);
@@ -175,7 +175,7 @@ impl Directory {
         }
         let map = self.map.current();
         let nids = map.target(target).map(|entry| entry.nids.clone()).filter(|nids| !nids.is_empty())?;
-        let config = config(&self.introduction, map.fs_id);
+        let config = config(&self.introduction, map.fs_id, target);
         let seams = self.endpoint.seams(target, &self.seams);
         let notifies = self.endpoint.notifies(target);
         let peer = Peer::new(self.transport.clone(), seams, nids, config, notifies);
@@ -239,7 +239,8 @@ impl Directory {
 
     /// Goes by a newer map: callers learn new addresses, and end when their target is gone.
     fn take(&self, map: &Map) {
-        if let Some(mgs) = map.target(TargetId::MGT).filter(|mgs| !mgs.replicas.standby.is_empty()) {
+        let has_several = |mgs: &&TargetEntry| !mgs.replicas.standby.is_empty() || mgs.nids.len() > 1;
+        if let Some(mgs) = map.target(TargetId::MGT).filter(has_several) {
             // The active one first; an address that was given may be the only one that is reached from here.
             let mut nids = mgs.nids.clone();
             nids.extend(self.given_mgs.iter().filter(|nid| !mgs.nids.contains(nid)).cloned());
@@ -264,9 +265,11 @@ impl Drop for Directory {
     }
 }
 
-fn config(introduction: &Introduction, fs_id: u64) -> PeerConfig {
+/// Bulk takes every rail of an OST's host. Names take one at a time: an MDT tells a client of changes over the client's connection.
+fn config(introduction: &Introduction, fs_id: u64, target: TargetId) -> PeerConfig {
     let Introduction { kind, host, serves } = introduction.clone();
-    PeerConfig { serves, ..PeerConfig::new(fs_id, kind, host) }
+    let each_rail = target.role == Role::Ost;
+    PeerConfig { serves, each_rail, probes: Some(target), ..PeerConfig::new(fs_id, kind, host) }
 }
 
 fn removed(target: TargetId) -> Fault {

@@ -23,6 +23,8 @@ pub struct Place {
     pub dir: String,
     /// Where to listen; port 0 chooses a free one.
     pub listen: Nid,
+    /// Where to listen too, at the same port: further rails.
+    pub rails: Vec<Nid>,
     /// Addresses that others reach it at; empty for the one that it listens at.
     pub advertise: Vec<Nid>,
     /// Name of this host.
@@ -70,7 +72,9 @@ impl Member {
     ) -> Result<Member> {
         gate.behind(&*transport);
         let server =
-            RpcServer::serve(transport, seams, &place.listen, ServerConfig::default(), service).await?;
+            RpcServer::serve(transport.clone(), seams, &place.listen, ServerConfig::default(), service)
+                .await?;
+        server.serve_rails(&*transport, &place.rails).await?;
         Ok(Member {
             seams: seams.clone(),
             server,
@@ -143,7 +147,7 @@ impl Member {
     /// An id of the file system that is new here goes into the superblock.
     fn joining(&self) -> impl Future<Output = Result<()>> + Send + 'static {
         let advertise = &self.place.advertise;
-        let nids = if advertise.is_empty() { vec![self.local_nid().clone()] } else { advertise.clone() };
+        let nids = if advertise.is_empty() { self.server.nids(&self.place.rails) } else { advertise.clone() };
         let mut superblock = self.superblock.clone();
         let announce = RegisterReq {
             fs: superblock.fs.clone(),

@@ -153,6 +153,7 @@ impl SimCluster {
                 mount: "/mnt".into(),
                 switches: Switches::default(),
                 sync: false,
+                failout_ms: None,
             };
             match Client::mount(config, node.seams.clone(), node.seams.tasks.clone(), node.transport.clone())
                 .await

@@ -81,6 +81,9 @@ codes! {
     2013 NoDataThere ENXIO "no data there" ""
         "A search for data or a hole began at or behind the end of the file, or there is no more data.";
 
+    2014 OstUnreachable EIO "no answer from the OST" "look what is wrong with it: brindle status"
+        "The OST has been unreachable for longer than the mount's option failout=SECONDS allows, so what needs it fails at once instead of waiting. Only files with data on this OST are concerned; others go on, and new ones are made elsewhere. What a program was told is written, and cannot be sent, is reported by fsync and close like any other lost write. When the OST is back everything works again without a new mount. Without the option, programs wait.";
+
     // 3xxx: MDS. The first ones are ordinary POSIX outcomes.
     3001 NotFound ENOENT "no such file or directory" ""
         "The name does not exist, or the file was removed.";
@@ -305,6 +308,8 @@ codes! {
         "The cluster has no nodemap of this name. Nothing was changed.";
     5084 BadNodemap EINVAL "a nodemap cannot be like that" ""
         "A host, a range of addresses, a user or another property of the nodemap is not possible, or another nodemap has it already: a host is in one nodemap at most. Nothing was changed.";
+    5085 RailDown ETIMEDOUT "a rail does not answer:" "look at the cable, the port of the switch and the interface of the host in that network: ip -br addr, ip -s link"
+        "The host has addresses in several networks, and its servers are not reached in one of them. Requests under way there were sent again over another rail, and no program has seen an error; but there is less bandwidth, and the loss of one more network could cut the host off. The rail is used again as soon as it is back.";
 
     // 6xxx: tiering
     6001 Released EAGAIN "the file is released: its bytes lie in an archive" ""

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use brindle_admin::hosts::{self, HostView, HostedView};
+use brindle_admin::rails;
 use brindle_admin::replica::ReplicaSetView;
 use brindle_admin::shared::SharedView;
 use brindle_admin::target;
@@ -177,7 +178,11 @@ fn show(args: &ShowArgs) -> Result<Done> {
     let place = args.fs.place()?;
     let view: HostView = runtime()?.block_on(async {
         let known = servers().known(&place).await?;
-        hosts::one(&known.hosts, &args.host).map(|host| hosts::view(&known, host))
+        let view = hosts::one(&known.hosts, &args.host).map(|host| hosts::view(&known, host))?;
+        Ok::<_, Fault>(HostView {
+            rails: rails::look(&servers(), &known.map, Some(&args.host)).await,
+            ..view
+        })
     })?;
     if args.output.json() {
         print_json(&view)?;
@@ -194,6 +199,9 @@ fn show(args: &ShowArgs) -> Result<Done> {
     println!("     joined: {}", date(view.joined_s));
     println!("certificate: holds until {}, renewed before", date(view.certificate_ends_s));
     println!("     daemon: {heard}");
+    for rail in &view.rails {
+        println!("       rail: {} at {}: {}", rail.rail, rail.address, rail.state);
+    }
     for target in &view.targets {
         println!("     target: {} in {}, port {}: {}", target.name, target.dir, target.port, target.state);
         target.why.lines().for_each(|line| println!("             {line}"));

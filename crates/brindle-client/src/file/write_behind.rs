@@ -174,6 +174,10 @@ impl Client {
             // What an OST can hold in one object only it knows; it says so when it is asked.
             return None;
         }
+        if parts.iter().any(|part| self.is_failed_out(part.ost)) {
+            // The write itself is to fail, not the fsync behind it.
+            return None;
+        }
         let rooms =
             parts.iter().map(|part| (part.ost, room_bytes(part.object_offset, part.len_bytes))).collect();
         self.grants.take(rooms, len_bytes, now)

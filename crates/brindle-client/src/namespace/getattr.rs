@@ -51,12 +51,14 @@ impl Client {
             return Ok(attr);
         }
         let Some(inode) = self.inodes.get(ino) else {
-            return Ok(self.mds.ask(&GetattrReq { ino, report: None }).await?.attr);
+            let request = GetattrReq { ino, report: None };
+            return Ok(self.unless_failed_out(ino, self.mds.ask(&request)).await?.attr);
         };
         self.flush_behind(&inode).await;
         let asked = inode.asked();
         let due = inode.due(Carry::CacheUpdates);
-        let asking = self.mds.ask(&GetattrReq { ino, report: due.report.clone() }).await;
+        let request = GetattrReq { ino, report: due.report.clone() };
+        let asking = self.unless_failed_out(ino, self.mds.ask(&request)).await;
         // A file that is open is there, unless the session that had it open was ended.
         let gone = |fault: Fault| match fault.code {
             Code::NotFound => self.handles.death_on(ino).unwrap_or(fault),

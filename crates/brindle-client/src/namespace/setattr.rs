@@ -57,6 +57,10 @@ impl Client {
         // What is buffered for a place in the file comes before the cut.
         let _unbuffered = set.size_bytes.map(|_| inode.unbuffered());
         self.flush_behind(&inode).await;
+        if set.size_bytes.is_some_and(|size_bytes| size_bytes > 0) {
+            // The MDT waits for the OSTs of a file that it cuts.
+            self.check_failout(&inode).await?;
+        }
         let cutting = set.size_bytes.map(|_| inode.cutting());
         let asked = inode.asked();
         let due = inode.due(Carry::CacheUpdates);

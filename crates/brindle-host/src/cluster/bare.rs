@@ -27,12 +27,13 @@ const STOP_ROUNDS: usize = 100;
 /// The hosts of a new bare cluster: h1, h2, ...
 pub fn wanted_bare(cluster: &mut Cluster, dir: &Path, hosts: Hosts) -> Result<()> {
     network::check_tools()?;
-    let network = Network::new(dir)?;
+    let network = Network::new(dir, hosts.rails.unwrap_or(1))?;
     for number in (1..).take(hosts.servers) {
         let name = format!("h{number}");
         cluster.hosts.push(HostState {
             address: network.address(number),
             link: Link { rate_bits: hosts.rate_bits, ..Link::default() },
+            further: vec![Link { rate_bits: hosts.rate_bits, ..Link::default() }; network.further.len()],
             frozen: false,
             log: dir.join("log").join(format!("{name}.log")),
             bare: true,

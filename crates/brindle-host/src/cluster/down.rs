@@ -151,13 +151,16 @@ fn make_reachable(cluster: &mut Cluster) {
             run.identity.signal(Signal::CONT);
         }
         host.frozen = false;
-        let link = Link { takes_in: true, lets_out: true, ..host.link };
-        if link != host.link
-            && let Some(network) = &cluster.network
-        {
-            // Without a network, after a crash, there is nothing to mend; processes are killed then.
-            let _ = network.set_link(&host.name, link);
-            host.link = link;
+        let Some(network) = &cluster.network else { continue };
+        for (rail, before) in host.links().into_iter().enumerate() {
+            let link = Link { takes_in: true, lets_out: true, ..before };
+            if link != before
+                && let Some(now) = host.link_mut(rail)
+            {
+                *now = link;
+                // Without a network, after a crash, there is nothing to mend; processes are killed then.
+                let _ = network.set_link(&host.name, rail, link);
+            }
         }
     }
 }

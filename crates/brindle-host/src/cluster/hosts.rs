@@ -32,12 +32,14 @@ pub struct HostView {
     pub name: String,
     /// `running`, `frozen`, `dead`, or `idle` where it has nothing to do.
     pub state: &'static str,
-    /// `up`, `cut`, `cut in` (nothing arrives) or `cut out` (nothing leaves).
-    pub link: &'static str,
+    /// `up`, `cut`, `cut in` (nothing arrives) or `cut out` (nothing leaves); `tcp up, tcp1 cut` where its rails differ.
+    pub link: String,
     /// What its link is shaped to, each way; none: as fast as the machine is.
     pub rate_bits_per_second: Option<u64>,
-    /// Its address.
+    /// Its address on the first rail.
     pub address: String,
+    /// Its rails; one has no number.
+    pub rails: Vec<RailView>,
     /// Its network namespace.
     pub namespace: String,
     /// Its process, or the last one there was.
@@ -53,12 +55,42 @@ pub struct HostView {
 }
 document!(HostView, "brindle.dev.host", 1);
 
+/// A rail of a host.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct RailView {
+    /// Its name in addresses: `tcp`, `tcp1`.
+    pub name: String,
+    /// The address of the host there.
+    pub address: String,
+    /// `up`, `cut`, `cut in` or `cut out`.
+    pub link: &'static str,
+    /// What the link is shaped to, each way; none: as fast as the machine is.
+    pub rate_bits_per_second: Option<u64>,
+}
+
+/// The links in a word, or in one each where they differ.
+fn links_word(rails: &[RailView]) -> String {
+    let first = rails.first().map_or("up", |rail| rail.link);
+    if rails.iter().all(|rail| rail.link == first) {
+        return first.to_owned();
+    }
+    rails.iter().map(|rail| format!("{} {}", rail.name, rail.link)).collect::<Vec<_>>().join(", ")
+}
+
 impl Cluster {
     /// A host as it is now.
     pub fn host_view(&self, host: &HostState) -> HostView {
         let run = self.run_of(&host.name);
         let mount = self.mounts.iter().find(|m| m.host.as_ref() == Some(&host.name));
         let within = self.within(Some(&host.name));
+        let rail = |(number, (address, link)): (usize, (std::net::Ipv4Addr, Link))| RailView {
+            name: if number == 0 { "tcp".to_owned() } else { format!("tcp{number}") },
+            address: address.to_string(),
+            link: link.word(),
+            rate_bits_per_second: link.rate_bits,
+        };
+        let rails = self.addresses(host).into_iter().zip(host.links()).enumerate().map(rail);
+        let rails: Vec<RailView> = rails.collect();
         HostView {
             name: host.name.clone(),
             state: match (alive(run), host.frozen) {
@@ -71,9 +103,10 @@ impl Cluster {
                 (true, true) => "frozen",
                 (true, false) => "running",
             },
-            link: host.link.word(),
+            link: links_word(&rails),
             rate_bits_per_second: host.link.rate_bits,
             address: host.address.to_string(),
+            rails,
             namespace: within.map_or_else(String::new, |w| w.netns.display().to_string()),
             pid: run.map(|run| run.identity.pid),
             targets: self.servers_on(&host.name).map(|s| self.fs.target(s.target)).collect(),
@@ -144,9 +177,8 @@ impl On<'_> {
     /// The power of a host fails: it vanishes from the network, and its process is gone. With `destroy_disks` its storage is emptied.
     pub fn kill_host(&self, name: &str, destroy_disks: bool) -> Result<HostView> {
         self.change_host(name, |cluster, index| {
-            let link = cluster.hosts[index].link;
             // Its connections are not closed by a kernel that lives on.
-            set_link(cluster, index, Link { takes_in: false, lets_out: false, ..link })?;
+            set_links(cluster, index, None, |link| Link { takes_in: false, lets_out: false, ..link })?;
             if let Some(run) = cluster.run_of(name).filter(|run| run.identity.alive()) {
                 let subject = || format!("{name} (process {})", run.identity.pid);
                 if cluster.hosts[index].bare {
@@ -191,8 +223,7 @@ impl On<'_> {
             if alive(cluster.run_of(name)) {
                 return Ok(());
             }
-            let link = cluster.hosts[index].link;
-            set_link(cluster, index, Link { takes_in: true, lets_out: true, ..link })?;
+            set_links(cluster, index, None, |link| Link { takes_in: true, lets_out: true, ..link })?;
             if cluster.hosts[index].bare {
                 self.make_mount_points(cluster)?;
             }
@@ -236,38 +267,65 @@ impl On<'_> {
         })
     }
 
-    /// The link of a host is cut: what is sent to it does not arrive, or what it sends, or neither.
-    pub fn cut_host(&self, name: &str, inwards: bool, outwards: bool) -> Result<HostView> {
+    /// The link of a host is cut, on one rail or on all: what is sent to it does not arrive, or what it sends, or neither.
+    pub fn cut_host(
+        &self,
+        name: &str,
+        rail: Option<usize>,
+        inwards: bool,
+        outwards: bool,
+    ) -> Result<HostView> {
         self.change_host(name, |cluster, index| {
-            let link = cluster.hosts[index].link;
-            let takes_in = link.takes_in && !inwards;
-            let lets_out = link.lets_out && !outwards;
-            set_link(cluster, index, Link { takes_in, lets_out, ..link })
+            set_links(cluster, index, rail, |link| Link {
+                takes_in: link.takes_in && !inwards,
+                lets_out: link.lets_out && !outwards,
+                ..link
+            })
         })
     }
 
-    /// The link of a host is whole again.
-    pub fn heal_host(&self, name: &str) -> Result<HostView> {
+    /// The link of a host is whole again, on one rail or on all.
+    pub fn heal_host(&self, name: &str, rail: Option<usize>) -> Result<HostView> {
         self.change_host(name, |cluster, index| {
-            let link = cluster.hosts[index].link;
-            set_link(cluster, index, Link { takes_in: true, lets_out: true, ..link })
+            set_links(cluster, index, rail, |link| Link { takes_in: true, lets_out: true, ..link })
         })
     }
 
-    /// The link of a host passes so many bits a second each way.
+    /// Each link of a host passes so many bits a second each way.
     pub fn shape_host(&self, name: &str, rate_bits: Option<u64>) -> Result<HostView> {
         self.change_host(name, |cluster, index| {
-            let link = cluster.hosts[index].link;
-            set_link(cluster, index, Link { rate_bits, ..link })
+            set_links(cluster, index, None, |link| Link { rate_bits, ..link })
         })
     }
 }
 
-fn set_link(cluster: &mut Cluster, index: usize, link: Link) -> Result<()> {
-    let none = || Fault::new(Code::Bug).why("a cluster of hosts has no network");
-    let host = &cluster.hosts[index];
-    cluster.network.as_ref().ok_or_else(none)?.set_link(&host.name, link)?;
-    cluster.hosts[index].link = link;
+/// Changes the link of a host on a rail, or on all.
+fn set_links(
+    cluster: &mut Cluster,
+    index: usize,
+    rail: Option<usize>,
+    change: impl Fn(Link) -> Link,
+) -> Result<()> {
+    let host = &mut cluster.hosts[index];
+    let network = cluster.network.as_ref();
+    let network = network.ok_or_else(|| Fault::new(Code::Bug).why("a cluster of hosts has no network"))?;
+    let rails = host.links().len();
+    if let Some(rail) = rail.filter(|rail| *rail >= rails) {
+        return Err(Fault::new(Code::BadArgument)
+            .what("no such rail")
+            .subject(format!("{rail} of {}", host.name))
+            .why(format!("its rails have the numbers 0 to {}", rails - 1))
+            .data("nothing was changed")
+            .next("rails are made with the cluster: brindle dev up --hosts N --rails 2"));
+    }
+    for (number, before) in host.links().into_iter().enumerate().filter(|(n, _)| rail.is_none_or(|r| r == *n))
+    {
+        let link = change(before);
+        network.set_link(&host.name, number, link)?;
+        if let Some(now) = host.link_mut(number) {
+            *now = link;
+        }
+    }
     Ok(())
 }
 

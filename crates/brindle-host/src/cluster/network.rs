@@ -1,10 +1,11 @@
-//! Hosts on one machine: network namespaces, each with a link to one switch.
+//! Hosts on one machine: network namespaces, each with a link to one switch, or to one for each rail.
 //!
-//! The switch is a bridge in a namespace of its own; so are the far ends of all links, where they are shaped and cut. Of all this the
+//! A switch is a bridge in a namespace of its own; so are the far ends of all links, where they are shaped and cut. Of all this the
 //! machine's own namespace has one interface, the administrator's link to the switch, so that commands reach every host.
 //!
 //! Names: `bdID-sw` the namespace of the switch, `bdID-NAME` that of a host, `bdID` the administrator's interface, `to-NAME` the port of the
-//! switch, `eth0` the interface of a host. ID is made of the directory of the cluster.
+//! switch, `eth0` the interface of a host. ID is made of the directory of the cluster. Further rails have a switch each, in the same namespace, and
+//! a network of their own: `bdIDr1`, `to1-NAME`, `eth1`.
 //!
 //! A link that is cut as a whole has no carrier. One that is cut one way has a queue on that way that takes no packet: nobody is
 //! told, as with a broken transceiver.
@@ -49,6 +50,19 @@ pub struct Network {
     pub id: String,
     /// The first three bytes of all addresses.
     pub subnet: [u8; 3],
+    /// The same of further rails.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub further: Vec<[u8; 3]>,
+}
+
+/// A host and its links, one for each rail.
+pub struct Linked<'a> {
+    /// Its name.
+    pub host: &'a str,
+    /// Last byte of its addresses.
+    pub number: u8,
+    /// Its links.
+    pub links: Vec<Link>,
 }
 
 /// What a link lets through.
@@ -91,23 +105,44 @@ pub struct Within {
 
 impl Network {
     /// The network of the cluster in `dir`, with addresses that nobody on this machine has.
-    pub fn new(dir: &Path) -> Result<Network> {
+    pub fn new(dir: &Path, rails: usize) -> Result<Network> {
         let hash = crc(dir.as_os_str().as_encoded_bytes());
         let taken = taken_subnets()?;
-        let subnet = (0..SUBNETS_TRIED)
+        let mut free = (0..SUBNETS_TRIED)
             .map(|n| hash.wrapping_add(n).to_le_bytes())
             .map(|bytes| [10, 64 | (bytes[0] & 63), bytes[1]])
-            .find(|subnet| !taken.contains(subnet));
+            .filter(|subnet| !taken.contains(subnet));
         let none = || {
             Fault::new(Code::AddressInUse).what("no free network for the hosts among").subject("10.64.0.0/10")
         };
-        Ok(Network { id: format!("bd{:06x}", hash & 0xff_ffff), subnet: subnet.ok_or_else(none)? })
+        let subnet = free.next().ok_or_else(none)?;
+        let further: Vec<[u8; 3]> = free.take(rails.saturating_sub(1)).collect();
+        if further.len() + 1 < rails {
+            return Err(none());
+        }
+        Ok(Network { id: format!("bd{:06x}", hash & 0xff_ffff), subnet, further })
     }
 
-    /// Address of the host with this number, from 1.
+    /// Number of rails.
+    pub fn rails(&self) -> usize {
+        1 + self.further.len()
+    }
+
+    /// Addresses of the host with this number, from 1: one on each rail.
+    pub fn addresses(&self, number: u8) -> impl Iterator<Item = Ipv4Addr> {
+        let subnets = std::iter::once(&self.subnet).chain(&self.further);
+        subnets.map(move |[a, b, c]| Ipv4Addr::new(*a, *b, *c, number))
+    }
+
+    /// Address of the host with this number on the first rail.
     pub fn address(&self, number: u8) -> Ipv4Addr {
         let [a, b, c] = self.subnet;
         Ipv4Addr::new(a, b, c, number)
+    }
+
+    /// The administrator's interface on a rail.
+    fn station(&self, rail: usize) -> String {
+        if rail == 0 { self.id.clone() } else { format!("{}r{rail}", self.id) }
     }
 
     /// Where the processes of a host run.
@@ -123,35 +158,51 @@ impl Network {
         self.netns("sw")
     }
 
-    /// Makes the switch, and a namespace and a link for each host. What an earlier start left goes first.
-    pub fn make(&self, hosts: &[(&str, Ipv4Addr, Link)]) -> Result<()> {
+    /// Makes the switches, and a namespace and links for each host. What an earlier start left goes first.
+    pub fn make(&self, hosts: &[Linked<'_>]) -> Result<()> {
         self.remove()?;
-        let (id, switch, [a, b, c]) = (&self.id, self.switch(), self.subnet);
-        let mut namespaces = format!(
-            "netns add {switch}\nlink add {id} mtu {MTU} type veth peer name to-admin mtu {MTU} netns {switch}\n"
-        );
-        let mut ports = format!(
-            "link add br0 mtu {MTU} type bridge\nlink set lo up\nlink set br0 up\n\
-             link set to-admin master br0 up\n"
-        );
-        for (host, _, _) in hosts {
-            let netns = self.netns(host);
+        let switch = self.switch();
+        let mut namespaces = format!("netns add {switch}\n");
+        let mut ports = "link set lo up\n".to_owned();
+        let mut own = String::new();
+        for (rail, station) in self.addresses(STATION).enumerate() {
+            let (id, admin) = (self.station(rail), port(rail, "admin"));
             // Writing to a String cannot fail.
-            let _ = writeln!(namespaces, "netns add {netns}");
+            let _ = writeln!(
+                namespaces,
+                "link add {id} mtu {MTU} type veth peer name {admin} mtu {MTU} netns {switch}"
+            );
             let _ = writeln!(
                 ports,
-                "link add {} mtu {MTU} type veth peer name eth0 mtu {MTU} netns {netns}",
-                port(host)
+                "link add br{rail} mtu {MTU} type bridge\nlink set br{rail} up\n\
+                 link set {admin} master br{rail} up"
             );
-            let _ = writeln!(ports, "link set {} master br0 up", port(host));
+            let _ = writeln!(own, "addr add {station}/24 dev {id}\nlink set {id} up");
+        }
+        for Linked { host, .. } in hosts {
+            let netns = self.netns(host);
+            let _ = writeln!(namespaces, "netns add {netns}");
+            for rail in 0..self.rails() {
+                let port = port(rail, host);
+                let _ = writeln!(
+                    ports,
+                    "link add {port} mtu {MTU} type veth peer name eth{rail} mtu {MTU} netns {netns}\n\
+                     link set {port} master br{rail} up"
+                );
+            }
         }
         ip(None, &namespaces)?;
         ip(Some(&switch), &ports)?;
-        ip(None, &format!("addr add {a}.{b}.{c}.{STATION}/24 dev {id}\nlink set {id} up\n"))?;
-        for (host, address, link) in hosts {
-            let inside = format!("link set lo up\naddr add {address}/24 dev eth0\nlink set eth0 up\n");
+        ip(None, &own)?;
+        for Linked { host, number, links } in hosts {
+            let mut inside = "link set lo up\n".to_owned();
+            for (rail, address) in self.addresses(*number).enumerate() {
+                let _ = writeln!(inside, "addr add {address}/24 dev eth{rail}\nlink set eth{rail} up");
+            }
             ip(Some(&self.netns(host)), &inside)?;
-            self.set_link(host, *link)?;
+            for (rail, link) in links.iter().enumerate() {
+                self.set_link(host, rail, *link)?;
+            }
         }
         Ok(())
     }
@@ -161,26 +212,28 @@ impl Network {
         let names = namespaces()?;
         let ours = names.iter().filter(|name| name.starts_with(&format!("{}-", self.id)));
         let mut batch: String = ours.map(|name| format!("netns delete {name}\n")).collect();
-        // It would go with the switch, but some time later.
-        if Path::new(NET_DIR).join(&self.id).exists() {
-            batch.insert_str(0, &format!("link delete {}\n", self.id));
+        for station in (0..self.rails()).map(|rail| self.station(rail)) {
+            // It would go with the switch, but some time later.
+            if Path::new(NET_DIR).join(&station).exists() {
+                batch.insert_str(0, &format!("link delete {station}\n"));
+            }
         }
         if batch.is_empty() { Ok(()) } else { ip(None, &batch) }
     }
 
-    /// Has the link of a host let through what it should.
-    pub fn set_link(&self, host: &str, link: Link) -> Result<()> {
-        let (switch, port) = (self.switch(), port(host));
+    /// Has the link of a host on a rail let through what it should.
+    pub fn set_link(&self, host: &str, rail: usize, link: Link) -> Result<()> {
+        let (switch, port) = (self.switch(), port(rail, host));
         let is_cut = !link.takes_in && !link.lets_out;
         ip(Some(&switch), &format!("link set {port} {}\n", if is_cut { "down" } else { "up" }))?;
         tc(&switch, &queue(&port, link.rate_bits, link.takes_in))?;
-        tc(&self.netns(host), &queue("eth0", link.rate_bits, link.lets_out))
+        tc(&self.netns(host), &queue(&format!("eth{rail}"), link.rate_bits, link.lets_out))
     }
 }
 
-/// The port of the switch for a host.
-fn port(host: &str) -> String {
-    format!("to-{host}")
+/// The port of a rail's switch for a host.
+fn port(rail: usize, host: &str) -> String {
+    if rail == 0 { format!("to-{host}") } else { format!("to{rail}-{host}") }
 }
 
 /// The queue of an interface: for what leaves through it.
@@ -273,6 +326,17 @@ mod tests {
         for wrong in ["", "1", "1g", "gbit", "-1gbit", "nangbit", "1bit", "1e9gbit"] {
             assert!(parse_rate(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn each_rail_has_a_network_of_its_own() {
+        let network = Network::new(Path::new("/somewhere"), 3).unwrap();
+        let addresses: BTreeSet<Ipv4Addr> = network.addresses(7).collect();
+        assert_eq!((network.rails(), addresses.len()), (3, 3));
+        assert_eq!(network.addresses(7).next(), Some(network.address(7)));
+        assert_eq!((port(0, "oss1"), port(1, "oss1")), ("to-oss1".to_owned(), "to1-oss1".to_owned()));
+        let state = r#"{"id": "bd0", "subnet": [10, 64, 0]}"#;
+        assert_eq!(serde_json::from_str::<Network>(state).unwrap().rails(), 1, "of an earlier release");
     }
 
     #[test]

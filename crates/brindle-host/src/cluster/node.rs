@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use brindle_admin::nearest::nearest;
 use brindle_types::ids::DEFAULT_PORT;
-use brindle_types::{Code, Fault, Result, TargetId};
+use brindle_types::{Code, Fault, Nid, Result, TargetId};
 use rustix::process::Signal;
 
 use super::down::end_processes;
@@ -155,12 +155,20 @@ fn example_policy(file: &Path) -> Result<()> {
     }
 }
 
+/// The addresses of the MGS as a mount is told them: one on each rail.
+fn mgs_addresses(cluster: &Cluster, mgs: &Nid) -> String {
+    let host = cluster.hosts.iter().find(|host| host.address.to_string() == mgs.host);
+    let further = host.map(|host| cluster.addresses(host)).unwrap_or_default();
+    let further = further.iter().skip(1).map(|address| format!(",{address}:{}", mgs.port));
+    format!("{}:{}{}", mgs.host, mgs.port, further.collect::<String>())
+}
+
 /// Starts a mount.
 pub fn spawn_mount(program: &Path, dir: &Path, cluster: &mut Cluster, index: usize) -> Result<StartingMount> {
     let mgs = cluster.mgs().ok_or_else(|| {
         Fault::new(Code::NoMgs).subject("mgs").next("start it first: brindle dev start mgs")
     })?;
-    let source = format!("{}:{}:/{}", mgs.host, mgs.port, cluster.fs);
+    let source = format!("{}:/{}", mgs_addresses(cluster, &mgs), cluster.fs);
     let host = cluster.mounts[index].host.clone();
     let address = host.as_ref().and_then(|name| Some(cluster.host(name)?.address));
     let within = cluster.within(host.as_deref());
@@ -238,8 +246,9 @@ pub fn spawn_host(program: &Path, dir: &Path, cluster: &mut Cluster, index: usiz
         }
         arguments.push(format!("--dir={}", server.dir.display()));
     }
+    let listens: Vec<String> = cluster.addresses(&host).iter().map(ToString::to_string).collect();
     arguments.extend([
-        format!("--listen={}", host.address),
+        format!("--listen={}", listens.join(",")),
         format!("--port={DEFAULT_PORT}"),
         format!("--metrics={}:{HOST_METRICS_PORT}", host.address),
         format!("--log={}", host.log.display()),

@@ -73,6 +73,9 @@ pub struct HostState {
     pub address: Ipv4Addr,
     /// Its link.
     pub link: Link,
+    /// Its links on further rails.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub further: Vec<Link>,
     /// Whether its process is stopped.
     pub frozen: bool,
     /// The log of its process.
@@ -188,6 +191,18 @@ pub struct Run {
     pub metrics_url: String,
 }
 
+impl HostState {
+    /// Its links, one on each rail.
+    pub fn links(&self) -> Vec<Link> {
+        std::iter::once(self.link).chain(self.further.iter().copied()).collect()
+    }
+
+    /// Its link on a rail.
+    pub fn link_mut(&mut self, rail: usize) -> Option<&mut Link> {
+        if rail == 0 { Some(&mut self.link) } else { self.further.get_mut(rail - 1) }
+    }
+}
+
 impl Run {
     /// A process of which nothing else is known.
     pub fn of(identity: Identity) -> Run {
@@ -273,6 +288,14 @@ impl Cluster {
     /// Where the processes of a host run; `None` for those of this machine.
     pub fn within(&self, host: Option<&str>) -> Option<Within> {
         Some(self.network.as_ref()?.within(host?))
+    }
+
+    /// Addresses of a host, one on each rail.
+    pub fn addresses(&self, host: &HostState) -> Vec<Ipv4Addr> {
+        match &self.network {
+            Some(network) => network.addresses(host.address.octets()[3]).collect(),
+            None => vec![host.address],
+        }
     }
 
     /// A host by its name.

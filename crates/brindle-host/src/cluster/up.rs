@@ -9,7 +9,7 @@ use brindle_types::{Code, Fault, FsName, Nid, Result, Role, TargetId};
 
 use super::down::end_strays;
 use super::manager::new_manager;
-use super::network::{self, Link, Network};
+use super::network::{self, Link, Linked, Network};
 use super::state::{AgentState, Cluster, HostState, Image, MANAGER, Mount, Server, alive};
 use super::{Event, FS_DEFAULT, OSTS_DEFAULT, On, bare, end_all, image, node};
 use crate::format::{self, Plan};
@@ -55,6 +55,8 @@ pub struct Hosts {
     pub clients: usize,
     /// Bits a second of each link, each way.
     pub rate_bits: Option<u64>,
+    /// Links of each host, each to a switch of its own; as before where nothing is said, one in a new cluster.
+    pub rails: Option<usize>,
     /// Whether they are empty machines, and serve nothing.
     pub bare: bool,
     /// How frames are protected; as before where nothing is said, `auth` in a new cluster.
@@ -160,10 +162,17 @@ impl On<'_> {
     fn start_hosts(&self, cluster: &mut Cluster) -> Result<()> {
         let none = || Fault::new(Code::Bug).why("a cluster of hosts has no network");
         for host in &mut cluster.hosts {
-            host.link = Link { takes_in: true, lets_out: true, ..host.link };
+            for link in std::iter::once(&mut host.link).chain(&mut host.further) {
+                *link = Link { takes_in: true, lets_out: true, ..*link };
+            }
             host.frozen = false;
         }
-        let hosts: Vec<_> = cluster.hosts.iter().map(|h| (h.name.as_str(), h.address, h.link)).collect();
+        let hosts = cluster.hosts.iter().map(|host| Linked {
+            host: &host.name,
+            number: host.address.octets()[3],
+            links: host.links(),
+        });
+        let hosts: Vec<Linked<'_>> = hosts.collect();
         cluster.network.as_ref().ok_or_else(none)?.make(&hosts)?;
         if cluster.is_bare() {
             self.make_mount_points(cluster)?;
@@ -407,35 +416,46 @@ fn mount_of(dir: &Path, name: String) -> Mount {
     }
 }
 
+/// The hosts of a cluster that there is: they stay, and may get other rates and another protection.
+fn kept_hosts(cluster: &mut Cluster, dir: &Path, up: &Up, hosts: Hosts) -> Result<()> {
+    let same = |n: usize, is_client: bool| {
+        let is = |host: &&HostState| cluster.mounts.iter().any(|m| m.host.as_ref() == Some(&host.name));
+        n == cluster.hosts.iter().filter(|host| is(host) == is_client).count()
+    };
+    let as_bare = hosts.bare == cluster.is_bare();
+    let rails = cluster.network.as_ref().map_or(1, Network::rails);
+    if !as_bare
+        || hosts.rails.is_some_and(|wanted| wanted != rails)
+        || !same(hosts.servers, false)
+        || !same(hosts.clients, true)
+    {
+        return Err(Fault::new(Code::BadArgument)
+            .what("cannot start with other hosts than there are:")
+            .subject(dir.display().to_string())
+            .why("a cluster keeps the hosts that it was made with")
+            .data("nothing was changed")
+            .next("leave --hosts, --clients, --rails and --bare out, or give another directory"));
+    }
+    refuse_changes(cluster, dir, up)?;
+    if hosts.rate_bits.is_some() {
+        let links = cluster.hosts.iter_mut().flat_map(|h| std::iter::once(&mut h.link).chain(&mut h.further));
+        links.for_each(|link| link.rate_bits = hosts.rate_bits);
+    }
+    cluster.security = hosts.security.unwrap_or(cluster.security);
+    Ok(())
+}
+
 /// The hosts of a new cluster: two for the MGS and the MDT (one where there are few), the others with OSTs, and the clients.
 fn wanted_hosts(cluster: &mut Cluster, dir: &Path, up: &Up, hosts: Hosts) -> Result<()> {
     if !cluster.servers.is_empty() || !cluster.hosts.is_empty() {
-        let same = |n: usize, is_client: bool| {
-            let is = |host: &&HostState| cluster.mounts.iter().any(|m| m.host.as_ref() == Some(&host.name));
-            n == cluster.hosts.iter().filter(|host| is(host) == is_client).count()
-        };
-        let as_bare = hosts.bare == cluster.is_bare();
-        if !as_bare || !same(hosts.servers, false) || !same(hosts.clients, true) {
-            return Err(Fault::new(Code::BadArgument)
-                .what("cannot start with other hosts than there are:")
-                .subject(dir.display().to_string())
-                .why("a cluster keeps the hosts that it was made with")
-                .data("nothing was changed")
-                .next("leave --hosts, --clients and --bare out, or give another directory"));
-        }
-        refuse_changes(cluster, dir, up)?;
-        if hosts.rate_bits.is_some() {
-            cluster.hosts.iter_mut().for_each(|host| host.link.rate_bits = hosts.rate_bits);
-        }
-        cluster.security = hosts.security.unwrap_or(cluster.security);
-        return Ok(());
+        return kept_hosts(cluster, dir, up, hosts);
     }
     if hosts.bare {
         return bare::wanted_bare(cluster, dir, hosts);
     }
     network::check_tools()?;
     cluster.security = hosts.security.unwrap_or(Mode::Auth);
-    let network = Network::new(dir)?;
+    let network = Network::new(dir, hosts.rails.unwrap_or(1))?;
     let mds_hosts = if hosts.servers >= MDS_PAIR_FROM { 2 } else { 1 };
     let oss_hosts = hosts.servers - mds_hosts;
     let server = |target, host: &str, size| Server {
@@ -450,6 +470,7 @@ fn wanted_hosts(cluster: &mut Cluster, dir: &Path, up: &Up, hosts: Hosts) -> Res
             name: name.clone(),
             address: network.address(number),
             link: Link { rate_bits: hosts.rate_bits, ..Link::default() },
+            further: vec![Link { rate_bits: hosts.rate_bits, ..Link::default() }; network.further.len()],
             frozen: false,
             log: dir.join("log").join(format!("{name}.log")),
             bare: false,

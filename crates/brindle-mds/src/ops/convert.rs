@@ -20,6 +20,8 @@ use crate::{changelog, grant, namespace};
 /// Longest time that a file waits for the first OST to be heard of, and how often that is looked at.
 const OST_WAIT_MAX_MS: u64 = 60_000;
 const OST_LOOK_MS: u64 = 50;
+/// How long the first OST may be silent before another is chosen. Its looks for space take up to half of that.
+const SILENT_FOR_MS: u64 = 4_000;
 
 /// Moves a file's bytes from the MDT to its first object, and chooses OSTs for what the range meets. Where nothing is left
 /// to do the answer is the layout.
@@ -34,8 +36,14 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: ConvertReq) -> Result<OpenGrant
         let Some((file, data)) = begun_data.filter(|(_, (_, data))| !data.is_empty()) else {
             break (begun, None);
         };
-        match write(mdt, file, &data).await {
-            Ok(written) => break (begun, Some(written)),
+        match write_or_leave(mdt, file, &data).await {
+            Ok(Some(written)) => break (begun, Some(written)),
+            // The OST is silent: the next round chooses another. What may have been written there belongs to a generation that is over.
+            Ok(None) if !req.promised && tries > 0 => {
+                tries -= 1;
+                give_back(mdt, call, &busy).await?;
+            }
+            Ok(None) => return Err(Fault::new(Code::OstFull).subject(req.ino.fid().to_string())),
             // Each OST that says so is not chosen again before it reports room.
             Err(fault)
                 if fault.code == Code::OstFull
@@ -44,11 +52,7 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: ConvertReq) -> Result<OpenGrant
                     && room_elsewhere(mdt, file, &data.1, &mut wait_ms).await =>
             {
                 tries -= 1;
-                mdt.step(call, |t| {
-                    busy.clear(t);
-                    Ok(())
-                })
-                .await?;
+                give_back(mdt, call, &busy).await?;
             }
             Err(fault) => return Err(fault),
         }
@@ -72,6 +76,34 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: ConvertReq) -> Result<OpenGrant
         Ok(grant::grant_now(t, &file, call.session)?)
     })
     .await
+}
+
+/// Others may touch the bytes again.
+async fn give_back(mdt: &Mdt, call: &Call, busy: &Busy<'_>) -> Result<()> {
+    mdt.step(call, |t| {
+        busy.clear(t);
+        Ok(())
+    })
+    .await
+}
+
+/// Like [`write`]; nothing if the OST has been silent for so long that another is to be chosen.
+async fn write_or_leave(mdt: &Mdt, file: &Inode, data: &(u64, Bytes)) -> Result<Option<ChangeResp>> {
+    let first = file.file()?.layout.components.first();
+    let Some((first, ost)) = first.and_then(|c| Some((c, *c.osts.first()?))) else { return Err(no_ost()) };
+    let left = async {
+        loop {
+            mdt.seams().sleep_ms(SILENT_FOR_MS).await;
+            if mdt.osts().has_another(&first.asked, ost) {
+                break;
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        written = write(mdt, file, data) => written.map(Some),
+        () = left => Ok(None),
+    }
 }
 
 /// The first OST of the file has no room for its bytes. Whether another may have.
@@ -135,7 +167,7 @@ fn begin(
         }
         first.osts = osts.place_elsewhere(&first.asked, &[], data.len() as u64)?;
     }
-    if first.osts.is_empty() {
+    if first.osts.is_empty() || first.osts.iter().any(|ost| osts.has_another(&first.asked, *ost)) {
         first.osts = osts.place(&first.asked)?;
         if first.osts.is_empty() {
             return Err(no_ost().into());

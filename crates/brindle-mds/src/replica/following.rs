@@ -106,7 +106,7 @@ pub async fn follow(config: Config, seams: Seams, transport: Arc<dyn Transport>)
     let is_new = record.epoch == 0 && !seat.set().is_in_sync(&seat.host);
     let held = open_held(&seams, &config, &superblock, is_new).await?;
     let gate = Arc::new(Gate::new(superblock.target, superblock.name(), superblock.fs_id));
-    let Config { dir, listen, advertise, host, .. } = config;
+    let Config { dir, listen, rails, advertise, host, .. } = config;
     let around = Around {
         fs_id: superblock.fs_id,
         dir: dir.clone(),
@@ -123,7 +123,7 @@ pub async fn follow(config: Config, seams: Seams, transport: Arc<dyn Transport>)
         checkpointing: watch::Sender::new(false),
         broken: watch::Sender::new(None),
     });
-    let place = Place { dir, listen, advertise, host };
+    let place = Place { dir, listen, rails, advertise, host };
     let member =
         Member::serve(&seams, transport, (superblock, place), (gate, targets), service.clone()).await?;
     member.fails_with("mds.member", until_it_leads(service.clone(), seat));

@@ -20,7 +20,7 @@ pub(crate) const TOKEN_LIFETIME_MAX_S: u64 = 30 * 24 * 3600;
 /// Most hosts that run the MGS.
 pub(crate) const MGS_MAX: usize = 7;
 /// Most addresses of the MGS of one host.
-const MGS_NIDS_MAX: usize = 2;
+const MGS_NIDS_MAX: usize = brindle_net::peer::RAILS_MAX;
 /// Longest directory of a target, bytes.
 const DIR_MAX_BYTES: usize = 4096;
 const DAY_S: i64 = 24 * 3600;

@@ -93,9 +93,9 @@ fn served_elsewhere(owner: &TargetEntry, req: &RegisterReq) -> Fault {
 }
 
 /// Puts the MGT itself into the map, so that status and clients see it like every other target.
-pub(crate) async fn own(mgs: &Mgs, listens_at: &Nid) -> Result<()> {
+pub(crate) async fn own(mgs: &Mgs, listens_at: &[Nid]) -> Result<()> {
     let advertised = &mgs.config.advertise;
-    let nids = if advertised.is_empty() { vec![listens_at.clone()] } else { advertised.clone() };
+    let nids = if advertised.is_empty() { listens_at.to_vec() } else { advertised.clone() };
     if let (Some(hosts), Some(_)) = (&mgs.hosts, &mgs.leadership) {
         // Written each time: so the rows have a version that no earlier MGS has told.
         hosts.change(|_| Ok((decide_hosts::mgs_at(&mgs.config.host, &nids)?, ()))).await?;

@@ -2,25 +2,30 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use brindle_stdx::BoxFuture;
 use brindle_types::{Code, Fault, Nid};
 use brindle_wire::frame::{Frame, Header, Kind, decode_reply, encode_body};
 use brindle_wire::version::{FEATURES, Hello, HelloReply, Versions, negotiate};
+use futures_util::future::select_all;
 use parking_lot::Mutex;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
 use super::{
     BACKOFF_MAX_MS, BACKOFF_MIN_MS, BYTES_UNIT, HELLO_TIMEOUT_MS, HIGH_REQUESTS_MAX, Inner, Link, LinkInfo,
-    LinkState, NOTIFIES_MAX,
+    LinkState, NOTIFIES_MAX, rail,
 };
 use crate::latch::Latch;
 use crate::outbox::Outbox;
-use crate::transport::{Connection, FrameRx};
+use crate::transport::{Connection, Delivery, FrameRx};
 use crate::{NetError, SOFTWARE};
 
 /// A connection that lasted this long was a good one: the next attempt needs no pause.
 const GOOD_AFTER_MS: u64 = 1_000;
+
+/// Another rail of a host is tried when one has not answered for so long.
+const NEXT_RAIL_AFTER_MS: u64 = 300;
 
 /// Pause after a server has said that this host was removed from its cluster.
 const REMOVED_PAUSE_MS: u64 = 5_000;
@@ -41,26 +46,32 @@ pub(super) async fn run(inner: Arc<Inner>, index: usize) {
     let mut last: Option<Nid> = None;
     while !inner.stop.is_set() {
         let nids = known.borrow_and_update().clone();
-        let mut order: Vec<&Nid> = nids.iter().collect();
+        let own = rail::addresses(&inner.config, index, &nids);
+        if own.is_empty() && index > 0 {
+            // There are fewer rails.
+            inner.stop.until(known.changed()).await;
+            continue;
+        }
+        let mut order: Vec<&Nid> = own.iter().collect();
         // Where a connection has just ended is tried after the others.
         order.sort_by_key(|nid| Some(*nid) == last.as_ref());
-        for nid in order {
+        for host in rail::hosts(&order) {
             let attempt = tokio::select! {
                 biased;
                 () = inner.stop.wait() => None,
                 _ = known.wait_for(|now| *now != nids) => None,
-                opened = open(&inner, nid) => Some(opened),
+                opened = open_on_any_rail(&inner, host) => Some(opened),
             };
             match attempt {
                 None => {
                     failures = 0;
                     break;
                 }
-                Some(Ok((link, rx))) => {
+                Some(Ok((link, incoming))) => {
                     is_removed = false;
                     let started = inner.seams.now();
-                    last = Some(nid.clone());
-                    serve(&inner, index, link, rx).await;
+                    last = Some(link.info.nid.clone());
+                    serve(&inner, index, link, incoming).await;
                     let good = inner.seams.now().ms_since(started) >= GOOD_AFTER_MS;
                     failures = if good { 0 } else { failures + 1 };
                     break;
@@ -81,7 +92,7 @@ pub(super) async fn run(inner: Arc<Inner>, index: usize) {
             inner.stop.until(inner.seams.timeout_ms(pause_ms, others)).await;
         }
     }
-    inner.links[index].send_replace(LinkState::Stopped);
+    inner.set_link(index, LinkState::Stopped);
 }
 
 /// Doubles from [`BACKOFF_MIN_MS`] to [`BACKOFF_MAX_MS`]; between half and all of that, by chance.
@@ -94,7 +105,7 @@ fn note_failure(inner: &Inner, index: usize, failure: Failure) {
     let fault = match failure {
         Failure::Refused(fault) => {
             tracing::warn!(code = %fault.code, "refused: {fault}");
-            inner.links[index].send_replace(LinkState::Refused(fault.clone()));
+            inner.set_link(index, LinkState::Refused(fault.clone()));
             fault
         }
         Failure::Unreachable(fault) => {
@@ -105,13 +116,44 @@ fn note_failure(inner: &Inner, index: usize, failure: Failure) {
                 }
                 refused
             });
+            inner.changes.send_modify(|n| *n += 1);
             fault
         }
     };
-    inner.status.lock().last_error = Some(fault);
+    let mut status = inner.status.lock();
+    status.last_error = Some(fault);
+    status.failed_attempts += 1;
 }
 
-type Opened = (Arc<Link>, Box<dyn FrameRx>);
+type Opened = (Arc<Link>, Incoming);
+
+/// The receiving side of a connection.
+struct Incoming {
+    rx: Box<dyn FrameRx>,
+    delivery: Option<Box<dyn Delivery>>,
+}
+
+/// Connects to one of the rails of a host: to each a little later than to the one before, since a rail that was cut says nothing.
+async fn open_on_any_rail(inner: &Inner, rails: &[&Nid]) -> Result<Opened, Failure> {
+    if let [nid] = rails {
+        return open(inner, nid).await;
+    }
+    let attempt = |(n, nid): (usize, &&Nid)| -> BoxFuture<'_, Result<Opened, Failure>> {
+        let nid = (*nid).clone();
+        Box::pin(async move {
+            inner.seams.sleep_ms(n as u64 * NEXT_RAIL_AFTER_MS).await;
+            open(inner, &nid).await
+        })
+    };
+    let mut attempts: Vec<_> = rails.iter().enumerate().map(attempt).collect();
+    loop {
+        let (opened, _, others) = select_all(attempts).await;
+        if opened.is_ok() || others.is_empty() {
+            return opened;
+        }
+        attempts = others;
+    }
+}
 
 /// Connects to `nid` and exchanges hellos.
 async fn open(inner: &Inner, nid: &Nid) -> Result<Opened, Failure> {
@@ -136,7 +178,7 @@ async fn open(inner: &Inner, nid: &Nid) -> Result<Opened, Failure> {
     }
     let link = new_link(inner, nid, hello);
     link.outbox.open(connection.tx);
-    Ok((link, connection.rx))
+    Ok((link, Incoming { rx: connection.rx, delivery: connection.delivery }))
 }
 
 fn named(fault: Fault, nid: &Nid) -> Fault {
@@ -175,21 +217,31 @@ fn new_link(inner: &Inner, nid: &Nid, hello: HelloReply) -> Arc<Link> {
         high: Arc::new(Semaphore::new(HIGH_REQUESTS_MAX)),
         notifies: Arc::new(Semaphore::new(NOTIFIES_MAX)),
         down: Latch::default(),
+        busy: Notify::new(),
+        received: AtomicU64::new(0),
     })
 }
 
 /// Publishes the connection and runs it to its end.
-async fn serve(inner: &Arc<Inner>, index: usize, link: Arc<Link>, rx: Box<dyn FrameRx>) {
+async fn serve(inner: &Arc<Inner>, index: usize, link: Arc<Link>, incoming: Incoming) {
+    let Incoming { rx, delivery } = incoming;
     note_up(inner, 1);
-    inner.links[index].send_replace(LinkState::Up(link.clone()));
+    inner.set_link(index, LinkState::Up(link.clone()));
     let writer = link.clone();
     inner.seams.spawn("peer.write", async move { writer.outbox.run(&writer.down).await });
-    let reading = link.down.until(read(inner, &link, rx));
+    let reading = async {
+        tokio::select! {
+            biased;
+            ended = read(inner, &link, rx) => ended,
+            silent = rail::until_silent(inner, &link, delivery) => silent,
+        }
+    };
+    let reading = link.down.until(reading);
     let ended = inner.stop.until(reading).await.flatten();
     let why = ended.unwrap_or(NetError::Closed).fault(&link.info.nid);
     let fault = Fault::new(Code::Disconnected).subject(link.info.nid.to_string());
     let fault = why.why.iter().fold(fault, |f, w| f.why(w.clone()));
-    inner.links[index].send_replace(LinkState::Connecting);
+    inner.set_link(index, LinkState::Connecting);
     note_up(inner, -1);
     inner.status.lock().last_error = Some(if why.code == Code::Disconnected { fault.clone() } else { why });
     link.end(&fault);
@@ -197,11 +249,11 @@ async fn serve(inner: &Arc<Inner>, index: usize, link: Arc<Link>, rx: Box<dyn Fr
 
 /// Counts the connections that exist, and since when all do or not.
 fn note_up(inner: &Inner, change: isize) {
-    let all = inner.links.len();
     let mut status = inner.status.lock();
-    let before = status.up_count == all;
+    let before = inner.is_connected(status.up_count);
     status.up_count = status.up_count.saturating_add_signed(change);
-    if (status.up_count == all) != before {
+    status.failed_attempts = 0;
+    if inner.is_connected(status.up_count) != before {
         status.since = inner.seams.now();
     }
 }
@@ -213,6 +265,7 @@ async fn read(inner: &Arc<Inner>, link: &Arc<Link>, mut rx: Box<dyn FrameRx>) ->
             Ok(frame) => frame,
             Err(e) => return e,
         };
+        link.received.fetch_add(1, Ordering::Relaxed);
         match frame.header.kind {
             Kind::Reply => {
                 let request = link.pending.lock().as_mut().and_then(|p| p.remove(&frame.header.xid));

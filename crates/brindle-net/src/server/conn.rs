@@ -67,7 +67,7 @@ async fn serve_until(
     _room: OwnedSemaphorePermit,
     until: &Latch,
 ) {
-    let Connection { peer, caller, tx, mut rx } = connection;
+    let Connection { peer, caller, tx, mut rx, .. } = connection;
     let greeted = shared.stop.until(greet(&shared, (&peer, &caller), tx, &mut rx)).await;
     let Some(Ok(conn)) = greeted else { return };
     let writer = conn.clone();

@@ -112,7 +112,7 @@ pub(super) fn connection(stream: UnixStream, peer: Nid, seams: &Seams) -> Result
     let (read_half, write_half) = halves::split(stream, borrows.clone())?;
     let tx = Box::new(write::TcpTx::new(write_half, Some(seams.clone()), lender));
     let rx = Box::new(read::TcpRx::new(read_half, seams.clone(), borrows));
-    Ok(Connection { peer, caller, tx, rx })
+    Ok(Connection { peer, caller, tx, rx, delivery: None })
 }
 
 /// Best effort: with less, large transfers take more turns.

@@ -286,7 +286,7 @@ pub(super) fn plain(
     let (read_half, write_half) = stream.into_split();
     let tx = Box::new(write::TcpTx::new(write_half, None, None));
     let rx = Box::new(read::TcpRx::new(read_half, seams.clone(), Default::default()));
-    Ok(Connection { peer, caller, tx, rx })
+    Ok(Connection { peer, caller, tx, rx, delivery: None })
 }
 
 /// The halves of a connection behind a handshake; `side` is 0 for the connecting one.
@@ -302,7 +302,7 @@ fn protected(
         let (read_half, write_half) = tls::halves(tls, read_half, write_half);
         let tx = Box::new(write::TcpTx::new(write_half, None, None));
         let rx = Box::new(read::TcpRx::new(read_half, seams.clone(), Default::default()));
-        return Ok(Connection { peer, caller, tx, rx });
+        return Ok(Connection { peer, caller, tx, rx, delivery: None });
     }
     let secret = |side: usize| {
         let exported = tls.export_keying_material([0; KEY_BYTES], LABELS[side], Some(mode.name().as_bytes()));
@@ -315,5 +315,5 @@ fn protected(
         Mode::Integrity => (tx.keyed(FrameKey::new(own)), rx.keyed(FrameKey::new(theirs))),
         _ => (tx.bound(&own[..BINDING_BYTES]), rx.bound(&theirs[..BINDING_BYTES])),
     };
-    Ok(Connection { peer, caller, tx: Box::new(tx), rx: Box::new(rx) })
+    Ok(Connection { peer, caller, tx: Box::new(tx), rx: Box::new(rx), delivery: None })
 }

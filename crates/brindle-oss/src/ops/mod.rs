@@ -44,6 +44,10 @@ impl Line for ConnLine {
         self.0.id()
     }
 
+    fn rail(&self) -> u8 {
+        self.0.peer().rail
+    }
+
     fn close(&self) {
         self.0.close();
     }

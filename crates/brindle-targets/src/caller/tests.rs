@@ -99,6 +99,7 @@ struct TestHost {
     refusals: AtomicU64,
     /// What the next answer leaves to be done.
     left: Mutex<Option<oneshot::Receiver<()>>>,
+    failout_ms: Option<u64>,
 }
 
 impl Host for TestHost {
@@ -115,6 +116,10 @@ impl Host for TestHost {
         Some(Box::pin(async move { left.await.expect("it is done") }))
     }
 
+    fn failout_ms(&self) -> Option<u64> {
+        self.failout_ms
+    }
+
     fn refused<'a>(&'a self, seen: Identity, _: &'a Fault) -> BoxFuture<'a, Result<(), Fault>> {
         self.refusals.fetch_add(1, Ordering::SeqCst);
         self.session.store(seen.session.0 + 1, Ordering::SeqCst);
@@ -127,10 +132,18 @@ struct Rig {
     host: Arc<TestHost>,
     caller: Caller,
     seams: Seams,
-    _server: ServerHandle,
+    transport: Arc<TcpTransport>,
+    server: ServerHandle,
 }
 
 async fn rig(trouble: impl Fn(u64, &Frame) -> Option<Trouble> + Send + Sync + 'static) -> Rig {
+    rig_with(None, trouble).await
+}
+
+async fn rig_with(
+    failout_ms: Option<u64>,
+    trouble: impl Fn(u64, &Frame) -> Option<Trouble> + Send + Sync + 'static,
+) -> Rig {
     let seams = real::seams(tokio::runtime::Handle::current());
     let transport = Arc::new(TcpTransport::new(seams.clone()));
     let stub = Arc::new(Stub {
@@ -152,10 +165,11 @@ async fn rig(trouble: impl Fn(u64, &Frame) -> Option<Trouble> + Send + Sync + 's
         session: AtomicU64::new(1),
         refusals: AtomicU64::new(0),
         left: Mutex::default(),
+        failout_ms,
     });
     let peer = peer(vec![server.local_nid().clone()]);
     let caller = Caller::new(&seams, TARGET, peer, map, host.clone(), Arc::default());
-    Rig { stub, host, caller, seams, _server: server }
+    Rig { stub, host, caller, seams, transport, server }
 }
 
 fn unlink(n: u32) -> UnlinkReq {
@@ -200,6 +214,47 @@ async fn an_abandoned_call_keeps_its_slot_until_its_outcome_is_known() {
         rig.seams.sleep_ms(5).await;
     }
     assert_eq!(rig.stub.effects.lock().get(b"file1".as_slice()), Some(&1));
+}
+
+#[tokio::test]
+async fn a_target_that_stays_away_is_given_up_and_what_it_may_have_got_goes_first_when_it_is_back() {
+    const LIMIT_MS: u64 = 300;
+    let rig = rig_with(Some(LIMIT_MS), |_, _| None).await;
+    let code = |outcome: Result<Empty, Fault>| outcome.map(drop).map_err(|f| f.code);
+    let held = rig.stub.gate.acquire().await.expect("open");
+    let begun = rig.seams.now();
+    let sent = rig.caller.clone();
+    let sent = tokio::spawn(async move { sent.ask(&unlink(0)).await });
+    while rig.stub.seen.load(Ordering::SeqCst) == 0 {
+        rig.seams.sleep_ms(1).await;
+    }
+    let nid = rig.server.local_nid().clone();
+    drop(rig.server);
+    assert_eq!(code(sent.await.expect("no panic")), Err(Code::OstUnreachable));
+    assert!(rig.seams.now().ms_since(begun) >= LIMIT_MS, "not before its time");
+    assert_eq!(rig.caller.slots().in_use(), 1, "the outcome is not known");
+
+    let begun = rig.seams.now();
+    let fault = rig.caller.ask(&unlink(1)).await.expect_err("it is away");
+    assert!(fault.to_string().contains("failout=0") && fault.why.len() > 1, "it is explained: {fault}");
+    let lookup = LookupReq { parent: Ino::ROOT, name: b"x".to_vec() };
+    assert_eq!(rig.caller.ask(&lookup).await.map(drop).map_err(|f| f.code), Err(Code::OstUnreachable));
+    assert_eq!(rig.caller.until_reachable().await.map_err(|f| f.code), Err(Code::OstUnreachable));
+    assert!(rig.caller.is_failed_out() && rig.seams.now().ms_since(begun) < LIMIT_MS, "at once");
+
+    let server =
+        RpcServer::serve(rig.transport.clone(), &rig.seams, &nid, ServerConfig::default(), rig.stub.clone());
+    let _server = server.await.expect("listens again");
+    rig.caller.until_reachable().await.expect("it is back");
+    let later = rig.caller.clone();
+    let mut later = Box::pin(async move { later.ask(&unlink(2)).await });
+    assert!(rig.seams.timeout_ms(100, &mut later).await.is_none(), "what was given up is not settled");
+    assert!(rig.stub.seen.load(Ordering::SeqCst) < 3, "nothing else was sent");
+    drop(held);
+    later.await.expect("everything works again");
+    let effects = rig.stub.effects.lock();
+    assert_eq!(effects.get(b"file0".as_slice()), Some(&1), "once, and before what came later");
+    assert_eq!(effects.get(b"file1".as_slice()), None, "it was refused before it was sent");
 }
 
 #[tokio::test]

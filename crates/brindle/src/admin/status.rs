@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use brindle_admin::paths::text;
+use brindle_admin::rails::RailView;
 use brindle_admin::status::{Report, StatusView, Target, state};
 use brindle_host::mounts;
 use brindle_types::units::format_bytes;
@@ -132,6 +133,7 @@ fn page(report: &Report) -> String {
     for line in sets.lines() {
         let _ = writeln!(page, "  {line}");
     }
+    page.push_str(&rail_lines(report));
     let damage = report.damage();
     let damage = if damage.is_empty() { "no known data errors" } else { &damage };
     let _ = writeln!(page, "\nerrors: {damage}");
@@ -160,6 +162,19 @@ fn page(report: &Report) -> String {
         let _ = writeln!(page, " notes: writes that a crash cut short were settled: {settled}");
     }
     page
+}
+
+/// Rails, where hosts have several.
+fn rail_lines(report: &Report) -> String {
+    if report.rails.is_empty() {
+        return String::new();
+    }
+    let cells = |rail: &RailView| {
+        vec![rail.host.clone(), rail.rail.clone(), rail.address.clone(), rail.state.to_owned()]
+    };
+    let rails = table(&["HOST", "RAIL", "ADDRESS", "STATE"], report.rails.iter().map(cells).collect());
+    let lines = rails.lines().map(|line| format!("  {line}\n"));
+    std::iter::once("\n".to_owned()).chain(lines).collect()
 }
 
 /// The targets, below their hosts where there are several.

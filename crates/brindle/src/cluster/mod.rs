@@ -254,7 +254,7 @@ fn init(args: &InitArgs) -> Result<Done> {
     let view = InitView {
         cluster: made.cluster.to_string(),
         fs: args.fs.to_string(),
-        mgs: format!("{address}:{}", args.port),
+        mgs: format!("{}:{}", address.split(',').next().unwrap_or_default(), args.port),
         host,
         dir: wanted.dir.display().to_string(),
         token: made.token.to_string(),

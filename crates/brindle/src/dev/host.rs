@@ -31,7 +31,7 @@ pub enum Command {
     /// Cut the link of a host
     Cut(CutArgs),
     /// Mend the link of a host
-    Heal(HostArgs),
+    Heal(HealArgs),
     /// Let the link of a host pass so many bits a second, each way
     Shape(ShapeArgs),
 }
@@ -108,6 +108,19 @@ pub struct CutArgs {
     /// What the host sends does not arrive; nobody is told
     #[arg(long = "out")]
     outwards: bool,
+    /// Only the link of this rail: 0, 1
+    #[arg(long, value_name = "N")]
+    rail: Option<usize>,
+}
+
+/// Arguments of `brindle dev host heal`.
+#[derive(clap::Args, Debug)]
+pub struct HealArgs {
+    #[command(flatten)]
+    at: HostArgs,
+    /// Only the link of this rail: 0, 1
+    #[arg(long, value_name = "N")]
+    rail: Option<usize>,
 }
 
 /// Arguments of `brindle dev host shape`.
@@ -144,9 +157,10 @@ pub fn run(command: &Command) -> Result<Done> {
         Command::Cut(args) => {
             let both = !args.inwards && !args.outwards;
             let (inwards, outwards) = (args.inwards || both, args.outwards || both);
-            change(&args.at, "is cut off", |on, host| on.cut_host(host, inwards, outwards))
+            let done = if args.rail.is_some() { "is cut off on one rail" } else { "is cut off" };
+            change(&args.at, done, |on, host| on.cut_host(host, args.rail, inwards, outwards))
         }
-        Command::Heal(args) => change(args, "is connected", |on, host| on.heal_host(host)),
+        Command::Heal(args) => change(&args.at, "is connected", |on, host| on.heal_host(host, args.rail)),
         Command::Shape(args) => {
             change(&args.at, "has another link", |on, host| on.shape_host(host, args.rate.0))
         }
@@ -173,7 +187,7 @@ fn change(args: &HostArgs, done: &str, change: impl FnOnce(&On, &str) -> Result<
 }
 
 fn describe(view: &HostView) -> String {
-    let link = match view.link {
+    let link = match view.link.as_str() {
         "up" => format!("link {}", rate_text(view)),
         cut => format!("link {cut}"),
     };
@@ -206,9 +220,11 @@ fn list(args: &ListArgs) -> Result<Done> {
     let rows = view.hosts.into_iter().map(|host| {
         let pid = host.pid.filter(|_| host.state != "dead").map_or("-".to_owned(), |pid| pid.to_string());
         let rate = rate_text(&host);
+        let addresses: Vec<&str> = host.rails.iter().map(|rail| rail.address.as_str()).collect();
+        let addresses = addresses.join(",");
         let role = if host.mount.is_empty() { host.targets.join(" ") } else { host.mount };
         let role = if role.is_empty() { "-".to_owned() } else { role };
-        vec![host.name, host.state.to_owned(), host.link.to_owned(), rate, host.address, pid, role]
+        vec![host.name, host.state.to_owned(), host.link, rate, addresses, pid, role]
     });
     println!(
         "{}",

@@ -14,6 +14,7 @@ use brindle_host::cluster::image::Kind;
 use brindle_host::cluster::network::HOSTS_MAX;
 use brindle_host::cluster::{self, Cluster, Down, Event, Hosts, Killed, OSTS_MAX, On, Started, Up};
 use brindle_host::identity;
+use brindle_net::peer::RAILS_MAX;
 use brindle_types::units::parse_bytes;
 use brindle_types::{FsName, Result};
 
@@ -122,6 +123,9 @@ pub struct UpArgs {
     /// Let each link pass so many bits a second each way, such as 1gbit
     #[arg(long, value_name = "RATE", value_parser = host::rate, requires = "hosts")]
     rate: Option<host::Rate>,
+    /// Give each host so many links, each to a switch of its own: servers listen on all of these rails, and clients use them; 1 at the first start
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=RAILS_MAX as i64), requires = "hosts", conflicts_with = "copies")]
+    rails: Option<u8>,
     /// Start a manager too, and print the address of its console
     #[arg(long, conflicts_with = "bare")]
     manager: bool,
@@ -301,6 +305,7 @@ fn up(args: &UpArgs) -> Result<Done> {
             clients: if args.bare || copies.is_some() { 0 } else { clients },
             bare: args.bare || copies.is_some(),
             rate_bits: args.rate.and_then(|rate| rate.0),
+            rails: args.rails.map(usize::from),
             security: args.security,
         }),
     };

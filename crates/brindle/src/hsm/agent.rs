@@ -286,6 +286,7 @@ async fn work(args: &Args) -> Result<Done> {
         security: args.security,
         switches,
         sync: false,
+        failout_s: None,
         mount: format!("agent of {root}"),
     };
     let client = tokio::select! {

@@ -120,6 +120,8 @@ pub struct Connect<'a> {
     pub switches: Switches,
     /// Whether every write is durable when it is answered.
     pub sync: bool,
+    /// Seconds after which what needs an unreachable OST fails; `None`: it waits.
+    pub failout_s: Option<u32>,
     /// The mount point, or what takes its place, for people.
     pub mount: String,
 }
@@ -131,6 +133,7 @@ fn joining(settings: &Settings) -> Connect<'_> {
         security: settings.security,
         switches: settings.switches,
         sync: settings.sync,
+        failout_s: settings.failout_s,
         mount: settings.mount_point.display().to_string(),
     }
 }
@@ -163,6 +166,7 @@ pub async fn connect(settings: &Connect<'_>, mdt_tasks: Arc<dyn Spawn>) -> Resul
         mount: settings.mount.clone(),
         switches: settings.switches,
         sync: settings.sync,
+        failout_ms: settings.failout_s.map(|seconds| u64::from(seconds) * 1_000),
     };
     let refused = |fault: Fault| match fault.code {
         // What listens there is no MGS.

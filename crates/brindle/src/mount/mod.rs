@@ -39,7 +39,8 @@ pub struct Args {
     #[arg(value_name = "MNT")]
     mount_point: PathBuf,
     /// Options, separated by commas: ro, nodev, nosuid, noexec, remount, log=FILE, metrics=ADDRESS:PORT,
-    /// cpu-latency=auto|system|MICROSECONDS, sync (every write is on disk when it returns), and switches of single mechanisms such as write-behind=off (docs/reference/tuning.md)
+    /// cpu-latency=auto|system|MICROSECONDS, sync (every write is on disk when it returns), failout=SECONDS (what needs an OST that
+    /// was unreachable for so long fails, instead of waiting), and switches of single mechanisms such as write-behind=off (docs/reference/tuning.md)
     #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
     options: Vec<String>,
     /// Check the options, the mount point and this machine, and mount nothing

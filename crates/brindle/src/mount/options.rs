@@ -42,7 +42,7 @@ const ACCEPTED: [&str; 21] = [
     "allow_other",
 ];
 /// Options that do something.
-const KNOWN: [&str; 14] = [
+const KNOWN: [&str; 15] = [
     "ro",
     "nodev",
     "nosuid",
@@ -57,7 +57,10 @@ const KNOWN: [&str; 14] = [
     "async",
     "no_recall",
     "job_from",
+    "failout",
 ];
+/// Longest time that `failout=` takes: a day.
+const FAILOUT_MAX_S: u32 = 86_400;
 /// What /proc/mounts shows of a mount and mount(8) repeats at a remount.
 const SHOWN: [&str; 6] = ["user_id", "group_id", "default_permissions", "allow_other", "max_read", "blksize"];
 
@@ -96,6 +99,8 @@ pub struct Settings {
     pub sync: bool,
     /// The source of a job's name.
     pub job_from: JobFrom,
+    /// Seconds after which what needs an unreachable OST fails; `None`: it waits.
+    pub failout_s: Option<u32>,
     /// Keep all memory locked.
     pub lock_memory: bool,
     /// Stay in the foreground.
@@ -123,6 +128,7 @@ pub fn settle(args: Args) -> Result<Settings> {
         switches: Switches::default(),
         sync: false,
         job_from: JobFrom::default(),
+        failout_s: None,
         lock_memory: args.lock_memory,
         foreground: args.foreground,
         ready_json: args.ready_json,
@@ -147,7 +153,7 @@ fn apply(settings: &mut Settings, option: &str) -> Result<()> {
         ("exec", None) => settings.noexec = false,
         ("remount", None) => {}
         (shown, _) if settings.remount && SHOWN.contains(&shown) => {}
-        ("log" | "metrics" | "cpu-latency" | "identity" | "security" | "job_from", Some(_))
+        ("log" | "metrics" | "cpu-latency" | "identity" | "security" | "job_from" | "failout", Some(_))
         | ("sync", None)
             if settings.remount =>
         {
@@ -170,6 +176,7 @@ fn apply(settings: &mut Settings, option: &str) -> Result<()> {
         ("job_from", Some(from)) => {
             settings.job_from = from.parse().map_err(|why| bad_value(option, why))?;
         }
+        ("failout", Some(seconds)) => settings.failout_s = Some(failout(option, seconds)?),
         (known, None) if ACCEPTED.contains(&known) => {}
         (name, value) if find(name).is_some() => {
             let Some(switch) = find(name) else { return Err(unknown(name)) };
@@ -183,6 +190,12 @@ fn apply(settings: &mut Settings, option: &str) -> Result<()> {
         (other, _) => return Err(unknown(other)),
     }
     Ok(())
+}
+
+fn failout(option: &str, seconds: &str) -> Result<u32> {
+    let why = format!("it takes whole seconds, from 0 (at once) to {FAILOUT_MAX_S}");
+    let seconds: Option<u32> = seconds.parse().ok();
+    seconds.filter(|seconds| *seconds <= FAILOUT_MAX_S).ok_or_else(|| bad_value(option, why))
 }
 
 fn fixed(option: &str) -> Fault {
@@ -242,6 +255,7 @@ impl Settings {
         options.extend(self.sync.then(|| "sync".to_owned()));
         let is_default = self.job_from == JobFrom::default();
         options.extend((!is_default).then(|| format!("job_from={}", self.job_from)));
+        options.extend(self.failout_s.map(|seconds| format!("failout={seconds}")));
         let mut arguments = vec![
             "mount".to_owned(),
             "--foreground".to_owned(),
@@ -335,6 +349,19 @@ mod tests {
     }
 
     #[test]
+    fn failout_takes_seconds_and_is_off_unless_asked_for() {
+        let failout =
+            |option: &str| settings(&["m:/a", "/mnt", "-o", option]).map(|settings| settings.failout_s);
+        assert_eq!(failout("rw").unwrap(), None);
+        assert_eq!(failout("failout=90").unwrap(), Some(90));
+        for wrong in ["failout=-1", "failout=2s", "failout=", "failout=86401"] {
+            let fault = failout(wrong).unwrap_err();
+            assert!(fault.to_string().contains("whole seconds"), "{fault}");
+        }
+        assert!(failout("failout").is_err() && failout("remount,failout=1").is_err());
+    }
+
+    #[test]
     fn sync_is_honoured_and_what_changes_nothing_here_is_taken() {
         let s = settings(&["m:/a", "/mnt", "-o", "sync,dirsync,strictatime,lazytime"]).unwrap();
         assert!(s.sync);
@@ -355,7 +382,7 @@ mod tests {
 
     #[test]
     fn the_daemon_gets_what_the_command_got() {
-        let options = "ro,nodev,cpu-latency=20,write-behind=off,event-loop=off,job_from=PBS_JOBID";
+        let options = "ro,nodev,cpu-latency=20,write-behind=off,event-loop=off,job_from=PBS_JOBID,failout=0";
         let words = ["m1,m2:77:/scratch/a/b", "/mnt", "-o", options, "--metrics", "none"];
         let s = settings(&words).unwrap();
         let again = s.foreground_arguments(std::path::Path::new("/log"));
@@ -363,6 +390,7 @@ mod tests {
         let t = settings(&again).unwrap();
         assert!(t.foreground && t.ready_json && t.read_only && t.nodev && !t.noexec);
         assert_eq!(t.switches, Switches { write_behind: false, event_loop: false, ..Switches::default() });
+        assert_eq!(t.failout_s, Some(0));
         assert_eq!(t.job_from, JobFrom::Variable("PBS_JOBID".to_owned()));
         assert_eq!((t.source, t.metrics.as_str()), (s.source, "none"));
         assert_eq!((t.mount_point, t.cpu_latency), (s.mount_point, CpuLatency::Micros(20)));

@@ -99,6 +99,7 @@ impl PlaceArgs {
             security: self.security,
             switches,
             sync: false,
+            failout_s: None,
             mount: "policy engine".to_owned(),
         };
         connect(&joining, seams.tasks.clone()).await

@@ -49,7 +49,8 @@ pub struct Options {
     /// Serve what the cluster assigns to this host, which has joined it: brindle target add --node
     #[arg(long, env = "BRINDLE_ASSIGNED", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = clap::ArgAction::Set)]
     pub assigned: bool,
-    /// Address to listen at; without an identity whoever reaches it is believed, so keep it to trusted networks then
+    /// Address to listen at; where the host is in several networks one in each, separated by commas: 10.0.0.12,10.1.0.12 are its rails
+    /// tcp and tcp1. Without an identity whoever reaches it is believed, so keep it to trusted networks then
     #[arg(long, env = "BRINDLE_LISTEN", value_name = "HOST", default_value = "127.0.0.1")]
     pub listen: String,
     /// Port of the first target; each further one takes the next. 0 for any free ones

@@ -85,6 +85,7 @@ impl Shared {
             caller: Caller::Known,
             tx: Box::new(SimTx { shared: self.clone(), id, end }),
             rx: Box::new(SimRx { shared: self.clone(), id, end: 1 - end }),
+            delivery: None,
         };
         let acceptor = net.listeners.get_mut(&key)?;
         acceptor.waiting.push_back(connection(1, end_nid(&own, id)));

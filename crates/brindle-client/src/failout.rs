@@ -1,0 +1,79 @@
+//! The mount option `failout=`: what needs an OST that has been unreachable for too long fails (note 041).
+//!
+//! Calls to the OST itself end in [`brindle_targets::Caller`]. Here are those to the MDT that wait for an OST in turn: a cut, and the
+//! size of a file that others write. Invariant: without the option nothing here does or waits for anything.
+
+use std::collections::BTreeSet;
+
+use brindle_types::{Fault, Ino, Layout, TargetId};
+use brindle_wire::mds::convert::LayoutGetReq;
+
+use crate::Client;
+use crate::inodes::Inode;
+
+/// How long the MDT may take to answer before it is looked at whether it waits for an OST that is given up.
+const PATIENCE_MS: u64 = 1_000;
+
+impl Client {
+    /// Whether calls to an OST fail now, as far as is known without asking it.
+    pub(crate) fn is_failed_out(&self, ost: u16) -> bool {
+        self.config.failout_ms.is_some()
+            && self.targets.known(TargetId::ost(ost)).is_some_and(|caller| caller.is_failed_out())
+    }
+
+    /// Waits until every OST of a file is connected. `OstUnreachable` where one is given up.
+    pub(crate) async fn check_failout(&self, inode: &Inode) -> Result<(), Fault> {
+        if self.config.failout_ms.is_none() {
+            return Ok(());
+        }
+        let layout = self.snapshot(inode).await?.layout;
+        for ost in osts(&layout) {
+            self.ost(ost).await?.until_reachable().await?;
+        }
+        Ok(())
+    }
+
+    /// The answer of the MDT to a question about a file. `OstUnreachable` if it does not come soon and an OST of the file is given up.
+    pub(crate) async fn unless_failed_out<T>(
+        &self,
+        ino: Ino,
+        asking: impl Future<Output = Result<T, Fault>>,
+    ) -> Result<T, Fault> {
+        if self.config.failout_ms.is_none() {
+            return asking.await;
+        }
+        tokio::select! {
+            biased;
+            answer = asking => answer,
+            fault = self.until_failed_out(ino) => Err(fault),
+        }
+    }
+
+    /// Completes when an OST of the file is given up, but not before the MDT has had time to answer.
+    async fn until_failed_out(&self, ino: Ino) -> Fault {
+        loop {
+            self.seams.sleep_ms(PATIENCE_MS).await;
+            let callers = self.callers();
+            let failed: BTreeSet<u16> =
+                callers.iter().filter(|c| c.is_failed_out()).map(|c| c.target().index).collect();
+            if failed.is_empty() {
+                continue;
+            }
+            let Ok(grant) = self.mds.ask(&LayoutGetReq { ino }).await else { continue };
+            for ost in osts(&grant.layout).intersection(&failed) {
+                let Ok(caller) = self.ost(*ost).await else { continue };
+                if let Err(fault) = caller.until_reachable().await {
+                    return fault;
+                }
+            }
+        }
+    }
+}
+
+/// The OSTs on which a file may have bytes.
+fn osts(layout: &Layout) -> BTreeSet<u16> {
+    if layout.inline {
+        return BTreeSet::new();
+    }
+    layout.stripes().map(|(_, ost)| ost).collect()
+}

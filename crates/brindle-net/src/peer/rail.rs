@@ -1,0 +1,209 @@
+//! Rails: a host with addresses in several networks is reached over each of them (note 040).
+//!
+//! A peer with [`super::PeerConfig::each_rail`] keeps a connection to each address. A request goes where the fewest bytes are under way. A rail
+//! that was cut says nothing; it counts as dead when the other kernel has acknowledged nothing for [`DEAD_AFTER_MS`]. So that there is
+//! something to acknowledge, a small question is sent while a request waits and nothing arrives.
+//!
+//! Invariant: a host whose processes are busy or stopped keeps its rails, because its kernel acknowledges all the same.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use brindle_stdx::Mono;
+use brindle_types::{Fault, Nid, TargetId};
+use brindle_wire::Op;
+use brindle_wire::frame::{Frame, Header, Kind, Priority, encode_body};
+use brindle_wire::mds::session::TargetInfoReq;
+use tokio::sync::oneshot;
+
+use super::{Credits, Inner, Link, LinkState, PeerConfig};
+use crate::NetError;
+use crate::transport::Delivery;
+
+/// Most rails of a host that are used.
+pub const RAILS_MAX: usize = 4;
+/// How often a connection is looked at over which a request is under way.
+const LOOK_EVERY_MS: u64 = 50;
+/// A request that nothing was heard of for so long has a question follow it.
+const PROBE_AFTER_MS: u64 = 200;
+/// The MGS holds requests until there is something to tell, and is in no data path.
+const PROBE_MGS_AFTER_MS: u64 = 2_000;
+/// A rail on which nothing was acknowledged for so long is dead. Longer than two retransmissions of a packet that got lost.
+const DEAD_AFTER_MS: u64 = 500;
+
+/// Addresses that a connection may be made to.
+pub(super) fn addresses<'a>(config: &PeerConfig, index: usize, nids: &'a [Nid]) -> &'a [Nid] {
+    match config.each_rail {
+        true => nids.get(index..=index).unwrap_or_default(),
+        false => nids,
+    }
+}
+
+/// Addresses by host: those that follow each other in different networks are of one.
+pub(super) fn hosts<'a, 'n>(order: &'a [&'n Nid]) -> Vec<&'a [&'n Nid]> {
+    let mut hosts = Vec::new();
+    let mut first = 0;
+    for n in 1..=order.len() {
+        let ends = order.get(n).is_none_or(|nid| order[first..n].iter().any(|other| other.rail == nid.rail));
+        if ends {
+            hosts.push(&order[first..n]);
+            first = n;
+        }
+    }
+    hosts
+}
+
+/// The connection with the fewest bytes under way, as soon as there is one. Fails when there is none and a server does not want us.
+pub(super) async fn least_busy(inner: &Inner) -> Result<Arc<Link>, Fault> {
+    let mut changes = inner.changes.subscribe();
+    loop {
+        changes.borrow_and_update();
+        let (mut best, mut refusal): (Option<Arc<Link>>, _) = (None, None);
+        for state in &inner.links {
+            match &*state.borrow() {
+                LinkState::Up(link) if !link.down.is_set() => {
+                    if best.as_ref().is_none_or(|best| link.load() < best.load()) {
+                        best = Some(link.clone());
+                    }
+                }
+                LinkState::Refused(fault) => refusal = Some(fault.clone()),
+                LinkState::Stopped => return Err(super::stopped()),
+                LinkState::Up(_) | LinkState::Connecting => {}
+            }
+        }
+        match (best, refusal) {
+            (Some(link), _) => return Ok(link),
+            (None, Some(fault)) => return Err(fault),
+            (None, None) => changes.changed().await.map_err(|_| super::stopped())?,
+        }
+    }
+}
+
+impl Link {
+    /// Bytes under way, in units of credit, then requests.
+    fn load(&self) -> (usize, usize) {
+        let bytes = (self.bytes_units_max as usize).saturating_sub(self.bytes.available_permits());
+        (bytes, self.pending.lock().as_ref().map_or(0, std::collections::BTreeMap::len))
+    }
+
+    fn is_idle(&self) -> bool {
+        self.pending.lock().as_ref().is_none_or(std::collections::BTreeMap::is_empty)
+    }
+
+    /// Asks the target how it is. `None` where as many such questions are under way as the server takes.
+    fn probe(&self, inner: &Inner, target: TargetId) -> Option<Probe> {
+        let request = self.high.clone().try_acquire_owned().ok()?;
+        let credits = Credits { _request: request, _bytes: None };
+        let header = Header {
+            kind: Kind::Request,
+            op: Op::TargetInfo as u16,
+            priority: Priority::High,
+            target: Some(target),
+            ..Header::default()
+        };
+        let xid = inner.next_xid.fetch_add(1, Ordering::Relaxed);
+        self.submit(Frame::new(header, encode_body(&TargetInfoReq {})), None, xid, credits).ok()
+    }
+}
+
+type Probe = oneshot::Receiver<Result<Frame, Fault>>;
+
+/// For how long nothing has been acknowledged.
+#[derive(Default)]
+struct Silence {
+    since: Option<Mono>,
+    looked: Option<Mono>,
+}
+
+impl Silence {
+    /// Takes in what the kernel says now; for how long it has been so. What was sent only now does not count from the last acknowledgement before it.
+    fn look(&mut self, unacknowledged_ms: u64, now: Mono) -> u64 {
+        let looked_ms_ago = self.looked.map_or(0, |looked| now.ms_since(looked));
+        self.looked = Some(now);
+        if unacknowledged_ms == 0 || unacknowledged_ms < looked_ms_ago {
+            self.since = None;
+            return 0;
+        }
+        now.ms_since(*self.since.get_or_insert(now))
+    }
+}
+
+/// Completes when the rail below a connection is dead and there is another.
+pub(super) async fn until_silent(
+    inner: &Inner,
+    link: &Link,
+    delivery: Option<Box<dyn Delivery>>,
+) -> NetError {
+    let (Some(delivery), Some(target)) = (delivery, inner.config.probes) else {
+        return std::future::pending().await;
+    };
+    let probe_after_ms = if target == TargetId::MGT { PROBE_MGS_AFTER_MS } else { PROBE_AFTER_MS };
+    let mut nids = inner.nids.subscribe();
+    let (mut silence, mut probe): (_, Option<Probe>) = (Silence::default(), None);
+    let (mut received, mut heard) = (0, inner.seams.now());
+    loop {
+        // Only fails when the sender is gone, which `inner` holds.
+        let _ = nids.wait_for(|nids| nids.len() > 1).await;
+        if link.is_idle() {
+            link.busy.notified().await;
+            (silence, heard) = (Silence::default(), inner.seams.now());
+        }
+        inner.seams.sleep_ms(LOOK_EVERY_MS).await;
+        let now = inner.seams.now();
+        let frames = link.received.load(Ordering::Relaxed);
+        if frames != received {
+            (received, heard) = (frames, now);
+        }
+        let is_answered = probe.as_mut().is_none_or(|probe| probe.try_recv().is_ok());
+        if is_answered && now.ms_since(heard) >= probe_after_ms {
+            (probe, heard) = (link.probe(inner, target), now);
+        }
+        if silence.look(delivery.unacknowledged_ms(), now) >= DEAD_AFTER_MS {
+            tracing::warn!(nid = %link.info.nid, "nothing was acknowledged for {DEAD_AFTER_MS} ms: going on over another rail");
+            return NetError::TimedOut;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Mono {
+        Mono(ms * 1_000_000)
+    }
+
+    #[test]
+    fn silence_begins_when_it_is_seen_and_ends_with_an_acknowledgement() {
+        let mut silence = Silence::default();
+        assert_eq!(silence.look(0, at(0)), 0);
+        assert_eq!(silence.look(10_000, at(50)), 0, "sent only now, after ten quiet seconds");
+        assert_eq!(silence.look(10_050, at(100)), 50);
+        assert_eq!(silence.look(10_450, at(500)), 450);
+        assert_eq!(silence.look(20, at(550)), 0, "something was acknowledged meanwhile");
+        assert_eq!(silence.look(70, at(600)), 0, "it begins anew");
+        assert_eq!(silence.look(120, at(650)), 50);
+        assert_eq!(silence.look(0, at(700)), 0, "all has arrived");
+    }
+
+    #[test]
+    fn addresses_in_different_networks_are_tried_together() {
+        let nids: Vec<Nid> = ["a:1", "b:1@tcp1", "c:1", "d:1", "e:1@tcp1", "f:1@tcp2"]
+            .map(|nid| nid.parse().expect("a NID"))
+            .into();
+        let order: Vec<&Nid> = nids.iter().collect();
+        let lengths: Vec<usize> = hosts(&order).iter().map(|host| host.len()).collect();
+        assert_eq!(lengths, [2, 1, 3]);
+        assert!(hosts(&[]).is_empty());
+    }
+
+    #[test]
+    fn each_connection_has_its_rail() {
+        let nids: Vec<Nid> = ["10.0.0.1:1", "10.1.0.1:1@tcp1"].map(|nid| nid.parse().expect("a NID")).into();
+        let config = PeerConfig::new(1, brindle_wire::version::PeerKind::Client, "c");
+        assert_eq!(addresses(&config, 0, &nids), nids);
+        let config = PeerConfig { each_rail: true, ..config };
+        let of = |index| addresses(&config, index, &nids).to_vec();
+        assert_eq!((of(0), of(1), of(2)), (vec![nids[0].clone()], vec![nids[1].clone()], vec![]));
+    }
+}

@@ -1,0 +1,150 @@
+//! Failout: calls to a target that has been unreachable for too long end with `OstUnreachable` (mount option `failout=`, note 041).
+//!
+//! A target is unreachable while there is no connection to it and an attempt to make one has failed since there was.
+//! Invariant: a slotted request that was given up is still sent until its outcome is known, and until then no other request of this
+//! side goes to the target. So bytes that a program was told are not written never overwrite what it wrote later.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use brindle_stdx::watch;
+use brindle_types::{Code, Fault};
+use brindle_wire::Op;
+use brindle_wire::cache_updates::CacheUpdates;
+use brindle_wire::frame::Frame;
+use bytes::Bytes;
+
+use super::{Caller, Inner, Options};
+
+/// How often a target is looked at that calls wait for.
+const LOOK_EVERY_MS: u64 = 100;
+
+/// What failout keeps of a target.
+#[derive(Default)]
+pub(super) struct Failout {
+    /// Requests that were given up, and whose outcome is not known yet.
+    unsettled: watch::Sender<usize>,
+    /// Whether it was logged that the target is given up.
+    told: AtomicBool,
+}
+
+/// A request that was given up, until its outcome is known.
+pub(super) struct Unsettled(watch::Sender<usize>);
+
+impl Failout {
+    /// Counts a request that was given up, until the return value is dropped.
+    pub fn unsettled(&self) -> Unsettled {
+        self.unsettled.send_modify(|count| *count += 1);
+        Unsettled(self.unsettled.clone())
+    }
+}
+
+impl Drop for Unsettled {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
+    }
+}
+
+impl Caller {
+    /// Like a call without failout, but ends with `OstUnreachable` once the target has been unreachable for `limit_ms`.
+    pub(super) async fn exchange_or_fail_out(
+        &self,
+        limit_ms: u64,
+        op: Op,
+        body: Bytes,
+        bulk: Vec<Bytes>,
+        options: Options,
+    ) -> Result<(Frame, CacheUpdates), Fault> {
+        let inner = &self.inner;
+        if let Some(fault) = inner.failed_out(limit_ms) {
+            return Err(fault);
+        }
+        let given_up = Arc::<AtomicBool>::default();
+        let mut exchange = Box::pin(async {
+            let mut unsettled = inner.failout.unsettled.subscribe();
+            // Only fails when the sender is gone, which `inner` holds.
+            let _ = unsettled.wait_for(|count| *count == 0).await;
+            self.exchange_whatever_comes(op, body, bulk, options, Some(given_up.clone())).await
+        });
+        tokio::select! {
+            biased;
+            answer = &mut exchange => {
+                inner.answers_again();
+                answer
+            }
+            fault = inner.until_failed_out(limit_ms) => {
+                given_up.store(true, Ordering::Release);
+                drop(exchange);
+                Err(fault)
+            }
+        }
+    }
+
+    /// Waits for a connection; `OstUnreachable` where the host gives the target up. Completes at once for hosts that wait for it.
+    pub async fn until_reachable(&self) -> Result<(), Fault> {
+        let Some(limit_ms) = self.inner.host.failout_ms() else { return Ok(()) };
+        if let Some(fault) = self.inner.failed_out(limit_ms) {
+            return Err(fault);
+        }
+        let connected = async {
+            if self.inner.peer.wait_connected().await.is_err() {
+                // The server says why it does not want us, and may think otherwise later.
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = connected => Ok(()),
+            fault = self.inner.until_failed_out(limit_ms) => Err(fault),
+        }
+    }
+
+    /// Whether calls end with `OstUnreachable` now.
+    pub fn is_failed_out(&self) -> bool {
+        self.inner.host.failout_ms().is_some_and(|limit_ms| self.inner.failed_out(limit_ms).is_some())
+    }
+}
+
+impl Inner {
+    /// Why the target is given up now, if it is.
+    fn failed_out(&self, limit_ms: u64) -> Option<Fault> {
+        let state = self.peer.state();
+        let ms = self.seams.now().ms_since(state.since);
+        if state.connected || state.failed_attempts == 0 || ms < limit_ms {
+            return None;
+        }
+        let name = self.map.current().fs.target(self.target);
+        let fault = Fault::new(Code::OstUnreachable).subject(name).why(format!(
+            "it has not been reached for {} s, and this mount has failout={}",
+            ms / 1000,
+            limit_ms / 1000
+        ));
+        let causes = state.last_error.map(|last| match last.why.is_empty() {
+            true => vec![last.what],
+            false => last.why.iter().map(|why| format!("{}: {why}", last.subject).into()).collect(),
+        });
+        let fault = causes.unwrap_or_default().into_iter().fold(fault, Fault::why);
+        if !self.failout.told.swap(true, Ordering::AcqRel) {
+            tracing::warn!(code = %fault.code, "{fault}");
+        }
+        Some(fault)
+    }
+
+    /// Completes when the target is given up.
+    async fn until_failed_out(&self, limit_ms: u64) -> Fault {
+        loop {
+            if let Some(fault) = self.failed_out(limit_ms) {
+                return fault;
+            }
+            self.seams.sleep_ms(LOOK_EVERY_MS).await;
+        }
+    }
+
+    /// The target has answered.
+    fn answers_again(&self) {
+        let is_told = self.failout.told.load(Ordering::Relaxed) && self.peer.state().connected;
+        if is_told && self.failout.told.swap(false, Ordering::AcqRel) {
+            tracing::info!("{} answers again", self.map.current().fs.target(self.target));
+        }
+    }
+}
