@@ -14,5 +14,5 @@ pub mod pool;
 pub mod simulate;
 
 pub use directive::{Access, CreateRequest, Entry, JobRequest, Place, Transfer};
-pub use life::{Action, Buffer, Goal, PersistentUse, Phase, Swap};
+pub use life::{Action, Buffer, Goal, Passed, PersistentUse, Phase, Swap};
 pub use pool::{Pool, Slice};

@@ -69,6 +69,21 @@ impl Swap {
     }
 }
 
+/// Most steps of a buffer that are remembered; the first one always is.
+pub const PASSED_MAX: usize = 64;
+
+/// A phase that a buffer has come to, or a failure in it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Passed {
+    /// The phase.
+    pub phase: Phase,
+    /// When, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// Why an action failed at that moment; empty where none did.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub failure: String,
+}
+
 /// A buffer, as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Buffer {
@@ -139,6 +154,9 @@ pub struct Buffer {
     /// Swap of its nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub swap: Option<Swap>,
+    /// What it has passed through, with times. Whoever stores it notes that; nothing depends on it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub passed: Vec<Passed>,
     /// Jobs that use a persistent buffer. Read from the rows of the jobs, under the lock of the buffer, before each step; never stored.
     #[serde(default)]
     pub users: Vec<String>,
@@ -256,6 +274,18 @@ impl Buffer {
     pub fn is_made(&self) -> bool {
         !matches!(self.phase, Phase::Allocated | Phase::Making | Phase::Destroying | Phase::Gone)
             && !self.slices.is_empty()
+    }
+
+    /// Notes the phase, if it is another one than before, or a failure.
+    pub fn note(&mut self, at_ms: u64, failure: &str) {
+        let is_same = self.passed.last().is_some_and(|last| last.phase == self.phase);
+        if is_same && failure.is_empty() {
+            return;
+        }
+        if self.passed.len() >= PASSED_MAX {
+            self.passed.remove(1);
+        }
+        self.passed.push(Passed { phase: self.phase, at_ms, failure: failure.to_owned() });
     }
 
     /// Whether somebody may still write into it: the job that it was made for has not ended.

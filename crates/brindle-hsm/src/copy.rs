@@ -1,11 +1,10 @@
 //! The bytes: from the file system into an archive, and back. Blocks of zeros become holes on both sides; the checksum is of all bytes.
 
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
 use blake3::Hasher;
 use brindle_client::{Client, Ctx, SetAttr, WriteIn};
+use brindle_types::hsm::CHECKSUM_UNKNOWN;
 use brindle_types::layout::{Component, Layout};
-use brindle_types::{ArchivedCopy, Code, Fault, Ino, Result};
+use brindle_types::{ArchivedCopy, Attr, Code, Fault, Ino, Result};
 use brindle_wire::mds::hsm::HsmWork;
 use brindle_wire::mds::open::Access;
 use bytes::Bytes;
@@ -96,7 +95,7 @@ impl Copier<'_> {
         handle: u64,
         work: &HsmWork,
         to: &mut Incoming,
-    ) -> Result<(ArchivedCopy, Option<Manifest>)> {
+    ) -> Result<(ArchivedCopy, Manifest)> {
         let size_bytes = work.size_bytes;
         let read = |(start, len): (u64, u64)| async move {
             self.pace.wait(self.client.seams(), len).await;
@@ -124,7 +123,7 @@ impl Copier<'_> {
         }
         let checksum = *hasher.finalize().as_bytes();
         let HsmWork { data_version, attempt, .. } = *work;
-        let manifest = if self.archive.has_manifests() { Some(self.describe(work).await?) } else { None };
+        let manifest = self.describe(work).await?;
         Ok((ArchivedCopy { data_version, attempt, size_bytes, checksum }, manifest))
     }
 
@@ -142,13 +141,7 @@ impl Copier<'_> {
         for path in &paths {
             self.describe_above(path, &mut directories).await?;
         }
-        let mut xattrs = Vec::new();
-        if attr.has_acl || attr.has_xattr {
-            for name in client.listxattr(ino).await? {
-                let value = client.getxattr(ino, &name).await?;
-                xattrs.push(Xattr { name: Text::of(&name), value_base64: BASE64_STANDARD.encode(value) });
-            }
-        }
+        let xattrs = self.xattrs(&attr).await?;
         let striping =
             client.get_stripe(ino).await?.layout.map(|layout| striping(&layout)).unwrap_or_default();
         let map = client.map();
@@ -170,15 +163,28 @@ impl Copier<'_> {
         })
     }
 
+    /// The extended attributes of a file or directory, ACLs among them.
+    async fn xattrs(&self, attr: &Attr) -> Result<Vec<Xattr>> {
+        let mut xattrs = Vec::new();
+        if attr.has_acl || attr.has_xattr {
+            for name in self.client.listxattr(attr.ino).await? {
+                let value = self.client.getxattr(attr.ino, &name).await?;
+                xattrs.push(Xattr::of(&name, &value));
+            }
+        }
+        Ok(xattrs)
+    }
+
     /// The directories above a path.
     async fn describe_above(&self, path: &[u8], directories: &mut Vec<Above>) -> Result<()> {
         let mut dir = self.client.root();
         for (end, _) in path.iter().enumerate().filter(|(_, byte)| **byte == b'/') {
             let name = path[..end].rsplit(|byte| *byte == b'/').next().unwrap_or_default();
             let attr = self.client.lookup(dir, name).await?;
-            let above = Above { path: Text::of(&path[..end]), owned: Owned::from(&attr) };
-            if !directories.contains(&above) {
-                directories.push(above);
+            let path = Text::of(&path[..end]);
+            if !directories.iter().any(|above| above.path == path) {
+                let xattrs = self.xattrs(&attr).await?;
+                directories.push(Above { path, owned: Owned::from(&attr), xattrs });
             }
             dir = attr.ino;
         }
@@ -222,7 +228,8 @@ impl Copier<'_> {
                 self.attempt.moved(len);
             }
         }
-        if *hasher.finalize().as_bytes() != copy.checksum {
+        let is_known = copy.checksum != CHECKSUM_UNKNOWN;
+        if is_known && *hasher.finalize().as_bytes() != copy.checksum {
             let why = "its bytes are not those that were archived: the checksum differs";
             return Err(damaged(source, why.to_owned()));
         }

@@ -2,12 +2,13 @@
 //!
 //! [`archive`] is an archive: in a directory, in the layout of Lustre's `lhsmtool_posix`, or in a bucket of an S3 server (note 035). [`agent`] takes work from the MDT and carries it
 //! out with a client of its own; no mount is needed. `brindle agent` runs it. [`policy`] scans the MDT by a policy text and asks for what
-//! follows from it (design note 033); `brindle policy` runs that.
+//! follows from it (design note 033); `brindle policy` runs that. [`import`] makes files again from an archive alone.
 
 pub mod agent;
 pub mod archive;
 mod attempts;
 mod copy;
+pub mod import;
 mod pace;
 pub mod policy;
 

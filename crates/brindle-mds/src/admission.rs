@@ -125,7 +125,7 @@ impl Request<'_> {
             Op::PathOf | Op::MdtWaits | Op::QuotaSet | Op::HsmBacklog | Op::PolicyScan | Op::PolicyRemove => {
                 self.roots_only(op)
             }
-            Op::HsmTake | Op::HsmProgress | Op::HsmDone => self.roots_only(op),
+            Op::HsmTake | Op::HsmProgress | Op::HsmDone | Op::HsmImport => self.roots_only(op),
             // Administrators' and servers', whoever the host says that it is.
             Op::OstUse | Op::OwnerQuery | Op::FenceTable | Op::SessionRights | Op::BackupRead => refused(op),
             Op::ChangelogRegister | Op::ChangelogDeregister | Op::ChangelogClear => refused(op),

@@ -91,6 +91,7 @@ async fn dispatch_tiering(mdt: &Mdt, call: &Call, body: &[u8]) -> Bytes {
         Op::HsmTake => run(mdt, call, body, hsm_agent::handle_take).await,
         Op::HsmProgress => run(mdt, call, body, hsm_agent::handle_progress).await,
         Op::HsmDone => run(mdt, call, body, hsm_agent::handle_done).await,
+        Op::HsmImport => run(mdt, call, body, hsm_import::handle).await,
         Op::HsmInfo => run(mdt, call, body, hsm_info::handle_info).await,
         Op::HsmSwitch => run(mdt, call, body, hsm_info::handle_switch).await,
         Op::PolicyScan => run(mdt, call, body, policy::handle_scan).await,

@@ -27,6 +27,9 @@ pub const HSM_ROOT_FLAGS: u32 = HSM_USER_FLAGS | HSM_EXISTS | HSM_ARCHIVED | HSM
 /// Archives have the numbers 1 to this one.
 pub const ARCHIVE_ID_MAX: u32 = 32;
 
+/// The checksum of a copy that was made by another tool, which kept none: its bytes are taken as they are.
+pub const CHECKSUM_UNKNOWN: [u8; 32] = [0; 32];
+
 /// Bits and words in the order in which Lustre prints them.
 const WORDS: [(u32, &str); 7] = [
     (HSM_RELEASED, "released"),

@@ -359,6 +359,10 @@ codes! {
         "The server compares what it gets with the checksums that the agent sends, and they differ, or it has stored another length. The copy does not count, and the file is as it was.";
     6025 S3Credentials EACCES "cannot use this file of credentials" "write into it: aws_access_key_id = ..., aws_secret_access_key = ..., and make it yours alone: chmod 600 FILE"
         "The keys of an S3 server are read from a file alone, in the form of ~/.aws/credentials. It must be a regular file of the user who runs the agent, or of root, that nobody else may read or write, so that no other user of this host learns the keys. They never stand in arguments, in the map or in a log.";
+    6030 NothingToImport ENOENT "there is nothing to import" ""
+        "No archive of the kind that was named lies there, or it holds no copies of a file system. Nothing was changed, neither in the archive nor in the file system.";
+    6031 ManifestDamaged EIO "the manifest of a copy cannot be used" "restore that object of the archive from a backup; the other files are not affected"
+        "Beside each copy in an archive lies a manifest with the names, owner, mode, times and checksum of its file. This one is missing, is no manifest, or says what does not fit the copy. The file that it tells of was not imported; its bytes are untouched.";
 
     // 7xxx: burst buffers
     7001 BadDirective EINVAL "cannot use a burst buffer directive" "correct the line, then submit the job again"

@@ -133,6 +133,7 @@ ops! {
     200 PolicyScan "policy_scan" plain [Client];
     201 PolicyRemove "policy_remove" slotted [Client];
     202 HsmBacklog "hsm_backlog" plain [Client Administrator];
+    203 HsmImport "hsm_import" slotted [Client];
     220 BackupRead "backup_read" plain [Administrator];
     221 MdtUsage "mdt_usage" plain [Administrator];
     222 MdtLogLevel "mdt_log_level" plain [Administrator];

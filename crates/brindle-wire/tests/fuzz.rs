@@ -130,6 +130,7 @@ try_all![
     brindle_wire::mds::hsm::HsmTakeReq,
     brindle_wire::mds::hsm::HsmProgressReq,
     brindle_wire::mds::hsm::HsmDoneReq,
+    brindle_wire::mds::hsm::HsmImportReq,
     brindle_wire::mds::hsm::HsmInfoReq,
     brindle_wire::mds::hsm::HsmSwitchReq,
     brindle_wire::mds::policy::PolicyScanReq,

@@ -10,8 +10,8 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::exit::{self, Done};
 use crate::{
     admin, alerts, bb, bench, changelog, cluster, completion, dacctl, dev, explain, format, fsck, gen_docs,
-    hsm, lctl, lfs, log_level, manager, mount, node, nodemap, policy, pool, print, prometheus, serve, stripe,
-    support,
+    hsm, lctl, lfs, log_level, manager, mount, node, nodemap, policy, pool, print, prometheus, rbh, serve,
+    stripe, support,
 };
 
 /// Columns of help texts.
@@ -95,7 +95,16 @@ enum Command {
     Policy(policy::Command),
     /// The agent, under the command line of Lustre's tool
     #[command(name = "lhsmtool_posix", hide = true)]
-    PosixTool(hsm::agent::PosixToolArgs),
+    PosixTool(hsm::agent::posix_tool::PosixToolArgs),
+    /// Who has how much, what is largest: Robinhood's command
+    #[command(name = "rbh-report", hide = true)]
+    RbhReport(Box<rbh::report::Args>),
+    /// Entries by what they are like: Robinhood's command
+    #[command(name = "rbh-find", hide = true)]
+    RbhFind(rbh::find::Args),
+    /// How much is below paths: Robinhood's command
+    #[command(name = "rbh-du", hide = true)]
+    RbhDu(rbh::du::Args),
     /// Lustre's user commands, in Lustre's words
     #[command(subcommand)]
     Lfs(lfs::Command),
@@ -151,7 +160,7 @@ pub fn declaration() -> clap::Command {
 fn by_name(arguments: &[OsString]) -> Vec<OsString> {
     let name = arguments.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
     let rest = arguments.iter().skip(1).cloned();
-    if name == "lfs" || name == "lctl" {
+    if ["lfs", "lctl", "rbh-report", "rbh-find", "rbh-du"].iter().any(|tool| name == *tool) {
         return [OsString::from("brindle"), name.to_owned()].into_iter().chain(rest).collect();
     }
     if name == "lhsmtool_posix" || name == "lhmstool_posix" {
@@ -199,6 +208,7 @@ impl Command {
                 | Command::Agent(_)
                 | Command::PosixTool(_)
                 | Command::Policy(_)
+                | Command::Hsm(hsm::Command::Import(_) | hsm::Command::Restore(_))
                 | Command::Manager(_)
                 | Command::Umount(_)
                 | Command::Dev(_)
@@ -244,7 +254,10 @@ fn dispatch(command: Command) -> Result<Done> {
         Command::Hsm(command) => hsm::run(&command),
         Command::Agent(args) => hsm::agent::run(&args),
         Command::Policy(command) => policy::run(&command),
-        Command::PosixTool(args) => hsm::agent::run(&args.into()),
+        Command::PosixTool(args) => hsm::agent::posix_tool::run(args),
+        Command::RbhReport(args) => rbh::report::run(&args),
+        Command::RbhFind(args) => rbh::find::run(&args),
+        Command::RbhDu(args) => rbh::du::run(&args),
         Command::Lfs(command) => lfs::run(&command),
         Command::Lctl(args) => lctl::run(&args),
         Command::Format(args) => format::run(&args),

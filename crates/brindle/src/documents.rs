@@ -53,6 +53,8 @@ pub fn all() -> Vec<Entry> {
         entry::<format::FormatView>(),
         entry::<space::SpaceView>(),
         entry::<hsm::FilesView>(),
+        entry::<hsm::import::ImportView>(),
+        entry::<hsm::restore::RestoredView>(),
         entry::<hsm::HsmListView>(),
         entry::<hsm::HsmStatusView>(),
         entry::<brindle_admin::events::EventView>(),

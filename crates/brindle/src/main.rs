@@ -1,6 +1,6 @@
 //! The one binary: parses arguments, calls the crates below, prints.
 //!
-//! Started under another name it behaves as that tool: `lfs` and `lctl` (Lustre's texts), `dacctl` (Slurm's calls), `mount.brindle` (for fstab). Everything
+//! Started under another name it behaves as that tool: `lfs` and `lctl` (Lustre's texts), `rbh-report`, `rbh-find` and `rbh-du` (Robinhood's), `dacctl` (Slurm's calls), `mount.brindle` (for fstab). Everything
 //! else is `brindle NOUN VERB`; [`cli`] is the table of contents. Invariant: only this crate parses arguments and
 //! prints; standard output is data, standard error is talk; every failure is a `Fault` and an exit code ([`exit`]).
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this crate is the one that prints")]
@@ -45,6 +45,7 @@ mod output;
 mod policy;
 mod pool;
 mod prometheus;
+mod rbh;
 mod serve;
 mod stripe;
 mod support;

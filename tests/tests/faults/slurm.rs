@@ -385,6 +385,10 @@ fn a_persistent_buffer_is_shared_by_jobs_and_outlives_them() {
     let member = slurm.sbatch_as(GAMES, &["-o", "/dev/null"], shares);
     let listed = slurm.brindle(&["bb", "show", "my-data"]);
     assert!(listed.contains("ready") && listed.contains("persistent"), "{listed}");
+    let life: Vec<&str> = listed.lines().filter(|line| line.starts_with("  +")).collect();
+    let states: Vec<&str> = life.iter().filter_map(|line| line.split_whitespace().nth(3)).collect();
+    assert_eq!(states, ["allocated", "making", "ready"], "{listed}");
+    assert!(life[2].ends_with("until now") && !life[1].contains("until"), "{listed}");
     let taken = slurm.brindle(&["bb", "create", "--capacity=64MiB", "--user=games", "my-data"]);
     assert!(
         taken.contains("E7010") && taken.contains(&format!("user {NOBODY} has one of this name")),

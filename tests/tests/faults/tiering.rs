@@ -151,14 +151,16 @@ fn users_and_damage(cluster: &Cluster, (path, data): &(PathBuf, Vec<u8>)) {
     same_bytes(&fs::read(path).unwrap(), data, "the copy is good again");
 }
 
-/// Files below a directory whose names begin with this.
+/// Files below a directory whose names begin with this; without manifests.
 fn find(dir: &Path, name: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).unwrap().map(Result::unwrap) {
         let kind = entry.file_type().unwrap();
         if kind.is_dir() {
             found.extend(find(&entry.path(), name));
-        } else if kind.is_file() && entry.file_name().to_str().is_some_and(|n| n.starts_with(name)) {
+        } else if kind.is_file()
+            && entry.file_name().to_str().is_some_and(|n| n.starts_with(name) && !n.ends_with(".json"))
+        {
             found.push(entry.path());
         }
     }

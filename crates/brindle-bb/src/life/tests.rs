@@ -45,6 +45,7 @@ fn buffer(stages: bool) -> Buffer {
         unsettled: false,
         resize_failure: String::new(),
         swap: None,
+        passed: Vec::new(),
         users: Vec::new(),
     }
 }
@@ -400,4 +401,23 @@ fn only_what_is_there_is_resized() {
     assert_eq!(pursue(&gone, &Goal::Settle).unwrap_err().code, Code::WrongPhase);
     let bare = Buffer { slices: Vec::new(), ..ready };
     assert_eq!(pursue(&bare, &Goal::Settle).unwrap_err().code, Code::WrongPhase);
+}
+
+#[test]
+fn steps_are_noted_once_each_and_the_first_is_never_forgotten() {
+    let mut buffer = buffer(false);
+    buffer.note(5, "");
+    buffer.note(6, "");
+    buffer.phase = Phase::Making;
+    buffer.note(7, "");
+    buffer.note(8, "no room");
+    let noted: Vec<_> = buffer.passed.iter().map(|p| (p.phase, p.at_ms, p.failure.as_str())).collect();
+    assert_eq!(noted, [(Phase::Allocated, 5, ""), (Phase::Making, 7, ""), (Phase::Making, 8, "no room")]);
+    let row = serde_json::to_string(&buffer).unwrap();
+    assert_eq!(serde_json::from_str::<Buffer>(&row).unwrap(), buffer);
+    for n in 0..200 {
+        buffer.note(10 + n, "again");
+    }
+    assert_eq!((buffer.passed.len(), buffer.passed[0].at_ms), (PASSED_MAX, 5));
+    assert_eq!(buffer.passed.last().map(|p| p.at_ms), Some(209));
 }

@@ -343,7 +343,8 @@ impl<'a> Orchestrator<'a> {
     }
 
     /// Writes the row of a new buffer; where that fails, its slices are free again.
-    pub(super) fn record(&self, buffer: Buffer) -> Result<(u64, Buffer)> {
+    pub(super) fn record(&self, mut buffer: Buffer) -> Result<(u64, Buffer)> {
+        buffer.note(now_ms(), "");
         match self.store.put(0, &buffer) {
             Ok(version) => Ok((version, buffer)),
             Err(fault) => {
@@ -492,6 +493,7 @@ impl<'a> Orchestrator<'a> {
                 next.buffer.discarded_s.get_or_insert_with(now_s);
             }
             if next.buffer != buffer {
+                next.buffer.note(now_ms(), "");
                 version = self.store.put(version, &next.buffer)?;
             }
             buffer = next.buffer;
@@ -506,6 +508,7 @@ impl<'a> Orchestrator<'a> {
                 Err(fault) => Event::Failed(action, short(fault)),
             };
             buffer = life::step(&buffer, &event)?.buffer;
+            buffer.note(now_ms(), if let Event::Failed(_, why) = &event { why } else { "" });
             if buffer.phase == Phase::Gone {
                 self.store.remove(version, &buffer)?;
                 return Ok(Reached { buffer });
@@ -616,7 +619,8 @@ impl<'a> Orchestrator<'a> {
         all.sort_by_key(|(_, buffer)| buffer.persistent);
         for (version, buffer) in all {
             // Whatever it was mounted for has ended.
-            let idle = Buffer { phase: Phase::Unmounting, ..buffer.clone() };
+            let mut idle = Buffer { phase: Phase::Unmounting, ..buffer.clone() };
+            idle.note(now_ms(), "");
             let (version, buffer) = match buffer.phase {
                 Phase::Mounting | Phase::Mounted => (self.store.put(version, &idle)?, idle),
                 _ => (version, buffer),
@@ -640,7 +644,11 @@ pub(super) fn held<'a>(lock: &'a JobLock, token: &str) -> Result<parking_lot::Mu
 
 /// Seconds since 1970.
 fn now_s() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    now_ms() / 1000
+}
+
+fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
 /// Files are staged as the user of a job, and never as root.
@@ -685,6 +693,7 @@ impl Create {
             unsettled: false,
             resize_failure: String::new(),
             swap: None,
+            passed: Vec::new(),
             users: Vec::new(),
         }
     }

@@ -49,6 +49,34 @@ pub struct BufferView {
     pub stage_out_pending: bool,
     /// Cause of the last failure; empty where there was none.
     pub reason: String,
+    /// What it has passed through, in order.
+    pub steps: Vec<StepView>,
+}
+
+/// A step in the life of a buffer.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct StepView {
+    /// The state that it came to, in the words of `state`.
+    pub state: String,
+    /// When, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// How long that lasted; not told of the last one, which lasts.
+    pub took_ms: Option<u64>,
+    /// Why an action failed at that moment; empty where none did.
+    pub failure: String,
+}
+
+/// The steps of a buffer.
+pub fn steps(buffer: &Buffer) -> Vec<StepView> {
+    let next = buffer.passed.iter().skip(1).map(|passed| Some(passed.at_ms)).chain([None]);
+    let each = buffer.passed.iter().zip(next).map(|(passed, next)| StepView {
+        state: passed.phase.word().to_owned(),
+        at_ms: passed.at_ms,
+        // A clock that was set back takes no time away.
+        took_ms: next.map(|next| next.saturating_sub(passed.at_ms)),
+        failure: passed.failure.clone(),
+    });
+    each.collect()
 }
 
 impl From<&Buffer> for BufferView {
@@ -70,6 +98,7 @@ impl From<&Buffer> for BufferView {
             nodes: buffer.nodes.clone(),
             stage_out_pending: buffer.is_pending(),
             reason: buffer.reason.clone(),
+            steps: steps(buffer),
         }
     }
 }

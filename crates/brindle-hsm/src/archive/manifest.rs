@@ -31,6 +31,19 @@ impl Text {
             Err(_) => Text::Base64 { base64: BASE64_STANDARD.encode(bytes) },
         }
     }
+
+    /// The bytes; what is wrong if they are not base64.
+    pub fn bytes(&self) -> std::result::Result<Vec<u8>, String> {
+        match self {
+            Text::Plain(text) => Ok(text.clone().into_bytes()),
+            Text::Base64 { base64 } => from_base64(base64),
+        }
+    }
+}
+
+/// The bytes of base64.
+pub fn from_base64(text: &str) -> std::result::Result<Vec<u8>, String> {
+    BASE64_STANDARD.decode(text).map_err(|e| format!("'{text}' is not base64: {e}"))
 }
 
 /// A time.
@@ -45,6 +58,12 @@ pub struct Moment {
 impl From<Time> for Moment {
     fn from(time: Time) -> Moment {
         Moment { secs: time.secs, nanos: time.nanos }
+    }
+}
+
+impl From<Moment> for Time {
+    fn from(moment: Moment) -> Time {
+        Time { secs: moment.secs, nanos: moment.nanos }
     }
 }
 
@@ -86,6 +105,9 @@ pub struct Above {
     /// Owner, permissions, times.
     #[serde(flatten)]
     pub owned: Owned,
+    /// Extended attributes, ACLs among them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub xattrs: Vec<Xattr>,
 }
 
 /// An extended attribute, ACLs among them.
@@ -111,6 +133,13 @@ pub struct Striping {
     pub pool: Option<String>,
 }
 
+impl Xattr {
+    /// The attribute of this name and value.
+    pub fn of(name: &[u8], value: &[u8]) -> Xattr {
+        Xattr { name: Text::of(name), value_base64: BASE64_STANDARD.encode(value) }
+    }
+}
+
 /// A number that is never given out twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Number {
@@ -123,6 +152,12 @@ pub struct Number {
 impl From<Pair> for Number {
     fn from(pair: Pair) -> Number {
         Number { term: pair.term, counter: pair.counter }
+    }
+}
+
+impl From<Number> for Pair {
+    fn from(number: Number) -> Pair {
+        Pair { term: number.term, counter: number.counter }
     }
 }
 
@@ -156,7 +191,8 @@ pub struct Manifest {
     pub xattrs: Vec<Xattr>,
     /// Striping.
     pub striping: Vec<Striping>,
-    /// Key of the object with the bytes, in the bucket.
+    /// Key of the object with the bytes, in the bucket; in a directory the name of the copy. A file that was imported has its bytes where the file
+    /// system had them that it came from.
     pub object: String,
 }
 
@@ -165,7 +201,31 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// The checksum that hex digits tell.
+pub fn checksum(hex: &str) -> std::result::Result<[u8; 32], String> {
+    let wrong = || format!("'{hex}' is no BLAKE3 sum");
+    let mut sum = [0; 32];
+    if hex.len() != 64 || !hex.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(wrong());
+    }
+    for (byte, digits) in sum.iter_mut().zip(hex.as_bytes().chunks(2)) {
+        let digits = std::str::from_utf8(digits).map_err(|_| wrong())?;
+        *byte = u8::from_str_radix(digits, 16).map_err(|_| wrong())?;
+    }
+    Ok(sum)
+}
+
 impl Manifest {
+    /// Reads the JSON of one; what is wrong otherwise.
+    pub fn from_json(json: &[u8]) -> std::result::Result<Manifest, String> {
+        let manifest: Manifest =
+            serde_json::from_slice(json).map_err(|e| format!("it is no manifest: {e}"))?;
+        match manifest.version {
+            VERSION => Ok(manifest),
+            other => Err(format!("it has form {other}, and this release reads form {VERSION}")),
+        }
+    }
+
     /// Enters what is known once all bytes were copied.
     pub fn complete(&mut self, copy: &ArchivedCopy, object: String) {
         self.data_version = copy.data_version.into();
@@ -208,7 +268,7 @@ mod tests {
             size_bytes: 9,
             blake3: hex(&[0xab; 32]),
             paths: vec![Text::of(b"a/b")],
-            directories: vec![Above { path: Text::of(b"a"), owned }],
+            directories: vec![Above { path: Text::of(b"a"), owned, xattrs: Vec::new() }],
             owned,
             xattrs: vec![Xattr { name: Text::of(b"user.x"), value_base64: "eA==".to_owned() }],
             striping: vec![Striping {

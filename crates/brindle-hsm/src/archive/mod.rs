@@ -74,9 +74,12 @@ impl Archive {
         }
     }
 
-    /// Whether each copy has a manifest beside it.
-    pub fn has_manifests(&self) -> bool {
-        matches!(self, Archive::S3(_))
+    /// The part of it that belongs to a file system, `NAME.FSID`. A directory belongs to one as a whole.
+    pub fn of_file_system(self, file_system: &str) -> Archive {
+        match self {
+            Archive::S3(bucket) => Archive::S3(bucket.of_file_system(file_system)),
+            posix @ Archive::Posix(_) => posix,
+        }
     }
 
     /// Begins a copy of so many bytes.
@@ -132,8 +135,8 @@ pub struct Whole {
     pub copy: ArchivedCopy,
     /// Attributes of the file.
     pub attr: Attr,
-    /// The manifest, for an archive that keeps one.
-    pub manifest: Option<Manifest>,
+    /// The manifest.
+    pub manifest: Manifest,
 }
 
 /// A copy that is being written.
@@ -162,7 +165,7 @@ impl Incoming {
         match self {
             Incoming::Posix(file) => {
                 let file = file.clone();
-                off_thread(move || file.finish(whole.copy.size_bytes, &whole.attr)).await
+                off_thread(move || file.finish(&whole)).await
             }
             Incoming::S3(upload) => upload.finish(&whole).await,
         }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `DIR/0x200000401:0x1:0x0` | the current copy, as that tool names it |
 //! | `DIR/0x200000401:0x1:0x0.v3-17.a3-20` | the copy of contents 3.17 by attempt 3.20; the current one has this name too |
+//! | `DIR/0x200000401:0x1:0x0.v3-17.a3-20.json` | its [manifest](super::manifest), which other tools do not know |
 //! | `shadow/PATH` | link to the current copy, by the path at the time of archiving |
 //!
 //! `DIR` comes from the FID ([`Layout`]). A copy is written under its own name, which no other attempt has, and is on stable storage before
@@ -12,16 +13,19 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Component, Path, PathBuf};
 
 use brindle_types::attr::Time;
 use brindle_types::{ArchivedCopy, Attr, Code, Fault, Fid, Ino, Pair, Result};
 
-use super::{CopyName, damaged};
+use super::manifest::Manifest;
+use super::{CopyName, Whole, damaged};
 
 /// Directory of the links with paths.
-const SHADOW: &str = "shadow";
+pub const SHADOW: &str = "shadow";
+/// Behind the name of a copy: its manifest.
+const MANIFEST: &str = ".json";
 /// Longest path that gets a link.
 const PATH_BYTES_MAX: usize = 4096;
 
@@ -59,6 +63,8 @@ pub struct Directory {
 pub struct Incoming {
     file: File,
     path: PathBuf,
+    /// Its name below the root.
+    name: String,
 }
 
 /// The name of a FID in an archive: without brackets.
@@ -84,14 +90,37 @@ fn version_suffix(name: &CopyName) -> String {
     format!(".v{:x}-{:x}.a{:x}-{:x}", v.term, v.counter, a.term, a.counter)
 }
 
-/// The attempt in the name of a copy of this file.
+/// The attempt in the name of a copy of this file, or of its manifest.
 fn attempt_of(name: &str, fid: &str) -> Option<Pair> {
+    let name = name.strip_suffix(MANIFEST).unwrap_or(name);
     let (_, attempt) = name.strip_prefix(fid)?.strip_prefix(".v")?.split_once(".a")?;
     let (term, counter) = attempt.split_once('-')?;
     Some(Pair { term: u32::from_str_radix(term, 16).ok()?, counter: u64::from_str_radix(counter, 16).ok()? })
 }
 
-fn failed(what: &'static str, path: &Path, e: &io::Error) -> Fault {
+/// The manifest of a copy.
+fn manifest_of(copy: &Path) -> PathBuf {
+    let mut name = copy.as_os_str().to_owned();
+    name.push(MANIFEST);
+    PathBuf::from(name)
+}
+
+/// Writes the manifest of a copy, durably but for its name.
+fn write_manifest(copy: &Path, manifest: &Manifest) -> Result<()> {
+    let path = manifest_of(copy);
+    let json = manifest.to_json()?;
+    let mut options = OpenOptions::new();
+    // Names and attributes of users: nobody else reads them.
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let write = || -> io::Result<()> {
+        let file = options.open(&path)?;
+        file.write_all_at(&json, 0)?;
+        file.sync_all()
+    };
+    write().map_err(|e| failed("cannot write the manifest", &path, &e))
+}
+
+pub(crate) fn failed(what: &'static str, path: &Path, e: &io::Error) -> Fault {
     Fault::io(Code::ArchiveFailed, what, path.display().to_string(), e)
 }
 
@@ -143,6 +172,51 @@ impl Directory {
         self.dir(name.ino).join(fid_name(name.ino.fid()) + &version_suffix(name))
     }
 
+    /// The name of a copy below the root.
+    fn name(&self, name: &CopyName) -> String {
+        let fid = name.ino.fid();
+        format!("{}/{}{}", dir_name(fid, self.layout), fid_name(fid), version_suffix(name))
+    }
+
+    /// Gives a copy that lies in the archive already the name of another file, too, and a manifest.
+    pub fn adopt(&self, from: &Path, name: &CopyName, manifest: &Manifest, path: &[u8]) -> Result<()> {
+        let (dir, own) = (self.dir(name.ino), self.path(name));
+        let linked = self.make_dir(&dir).and_then(|()| fs::hard_link(from, &own));
+        linked.map_err(|e| failed("cannot give a copy another name:", from, &e))?;
+        let whole = Manifest { object: self.name(name), ..manifest.clone() };
+        write_manifest(&own, &whole)?;
+        self.make_current(name, path)
+    }
+
+    /// An archive of another file system, from which copies can get names here.
+    pub fn beside(&self, other: &Path) -> Result<PathBuf> {
+        let root = other.canonicalize().map_err(|e| failed("cannot import from", other, &e))?;
+        let dev = |path: &Path| {
+            path.metadata().map(|meta| meta.dev()).map_err(|e| failed("cannot look at", path, &e))
+        };
+        if dev(&root)? != dev(&self.root)? {
+            let why = format!(
+                "it lies on another file system than {}: copies stay where they are, and only get further names",
+                self.root.display()
+            );
+            let fault =
+                Fault::new(Code::BadArgument).what("cannot import from").subject(other.display().to_string());
+            return Err(fault.why(why).data("nothing was changed"));
+        }
+        Ok(root)
+    }
+
+    /// The name of the current copy of a FID below the root of an archive.
+    pub fn name_in(fid: Fid, layout: Layout) -> String {
+        format!("{}/{}", dir_name(fid, layout), fid_name(fid))
+    }
+
+    /// Whether this is where the copy of a file of ours would lie.
+    pub fn is_own_name(&self, copy: &Path) -> bool {
+        let fid = copy.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse::<Fid>().ok());
+        fid.is_some_and(|fid| self.root.join(Directory::name_in(fid, self.layout)) == copy)
+    }
+
     /// Begins a copy.
     pub fn begin(&self, name: &CopyName) -> Result<Incoming> {
         let (dir, path) = (self.dir(name.ino), self.path(name));
@@ -152,7 +226,8 @@ impl Directory {
             options.write(true).create_new(true).mode(0o600).open(&path)
         });
         let file = made.map_err(|e| failed("cannot make a copy in the archive:", &path, &e))?;
-        Ok(Incoming { file, path })
+        let name = self.name(name);
+        Ok(Incoming { file, path, name })
     }
 
     /// Makes a directory below the root, durably.
@@ -306,7 +381,14 @@ impl Incoming {
     }
 
     /// Gives the copy its length and its attributes, and makes it durable, with its name.
-    pub fn finish(&self, size_bytes: u64, attr: &Attr) -> Result<()> {
+    pub fn finish(&self, whole: &Whole) -> Result<()> {
+        let mut manifest = whole.manifest.clone();
+        manifest.complete(&whole.copy, self.name.clone());
+        write_manifest(&self.path, &manifest)?;
+        self.finish_bytes(whole.copy.size_bytes, &whole.attr)
+    }
+
+    fn finish_bytes(&self, size_bytes: u64, attr: &Attr) -> Result<()> {
         let finish = || -> io::Result<()> {
             self.file.set_len(size_bytes)?;
             let owned = std::os::unix::fs::fchown(&self.file, Some(attr.uid), Some(attr.gid));
@@ -327,6 +409,11 @@ impl Incoming {
 
     /// Removes a copy that does not count.
     pub fn discard(self) {
+        if let Err(e) = fs::remove_file(manifest_of(&self.path))
+            && e.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(path = %self.path.display(), error = %e, "the manifest of a copy that does not count is left; the next one removes it");
+        }
         if let Err(e) = fs::remove_file(&self.path) {
             tracing::warn!(path = %self.path.display(), error = %e, "a copy that does not count is left; the next one removes it");
         }
@@ -379,7 +466,7 @@ mod tests {
     fn put(archive: &Directory, name: &CopyName, bytes: &[u8]) {
         let copy = archive.begin(name).expect("begun");
         copy.write(bytes, 0).expect("written");
-        copy.finish(bytes.len() as u64, &attr()).expect("finished");
+        copy.finish_bytes(bytes.len() as u64, &attr()).expect("finished");
     }
 
     #[test]

@@ -205,7 +205,7 @@ impl Engine {
     }
 }
 
-fn entry(found: PolicyFound, xattrs: &[String]) -> Entry {
+pub(super) fn entry(found: PolicyFound, xattrs: &[String]) -> Entry {
     let text = String::from_utf8_lossy(&found.path);
     let is_exact = matches!(text, std::borrow::Cow::Borrowed(_));
     let value = |value: XattrFound| match value {

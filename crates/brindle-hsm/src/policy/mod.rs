@@ -6,6 +6,7 @@
 
 mod act;
 mod engine;
+pub mod pages;
 mod run;
 pub mod state;
 

@@ -165,6 +165,7 @@ fn holds_no_numbers(op: Op) -> bool {
         Op::ChangelogRegister | Op::ChangelogDeregister | Op::ChangelogClear | Op::ChangelogRead => false,
         Op::ChangelogInfo | Op::ChangelogMask | Op::HsmTake | Op::HsmProgress | Op::HsmDone => false,
         Op::HsmInfo | Op::HsmSwitch | Op::PolicyScan | Op::PolicyRemove | Op::HsmBacklog => false,
+        Op::HsmImport => false,
         Op::BackupRead | Op::MdtUsage | Op::MdtLogLevel | Op::SessionRights | Op::Read | Op::Write => false,
         Op::MemberAttach | Op::MemberLease | Op::MemberAppend | Op::MemberSync | Op::MemberFill => false,
         Op::Punch | Op::Allocate | Op::TruncateObject | Op::SyncObjects | Op::StatObjects => false,

@@ -12,6 +12,7 @@ pub mod fsync;
 pub mod getattr;
 pub mod hsm;
 pub mod hsm_agent;
+pub mod hsm_import;
 pub mod hsm_info;
 pub mod inline;
 pub mod invalidate;

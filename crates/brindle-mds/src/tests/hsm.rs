@@ -9,6 +9,7 @@ use brindle_wire::mds::close::CloseReq;
 use brindle_wire::mds::convert::{ConvertReq, LayoutGetReq};
 use brindle_wire::mds::hsm::*;
 use brindle_wire::mds::inline::InlineReadReq;
+use brindle_wire::mds::link::LinkReq;
 use brindle_wire::mds::open::{Access, OpenReq, OpenResp};
 use brindle_wire::mds::report::WriteReport;
 use brindle_wire::mds::tmpfile::TmpfileReq;
@@ -473,6 +474,82 @@ fn control_stops_pauses_and_purges() {
         assert!(info.finished.iter().all(|action| action.status == HsmStatus::Cancelled));
         let not_root = HsmSwitchReq { switch: HsmSwitch::Purge, cred: user(5) };
         assert_eq!(code(rig.ask(A, not_root).await), Some(Code::NotPermitted));
+        rig.verify();
+    });
+}
+
+/// An empty file without a name that B has open for reading, as an import makes it.
+async fn nameless(rig: &Rig, handle: u64, access: Access) -> Ino {
+    let request = TmpfileReq { parent: Ino::ROOT, mode: 0o600, umask: 0, access, handle, cred: root() };
+    rig.ask(B, request).await.expect("made").attr.ino
+}
+
+#[test]
+fn an_imported_file_is_released_from_the_beginning() {
+    run(async {
+        let rig = Rig::new().await;
+        let import =
+            |ino, size_bytes, cred| HsmImportReq { ino, archive: 2, size_bytes, checksum: [9; 32], cred };
+        let ino = nameless(&rig, 5, RO).await;
+        assert_eq!(code(rig.ask(B, import(ino, 10, user(OWNER))).await), Some(Code::NotPermitted));
+        let copy = rig.ask(B, import(ino, 10, root())).await.expect("imported").copy;
+        assert_eq!((copy.size_bytes, copy.checksum), (10, [9; 32]));
+        assert_eq!(code(rig.ask(B, import(ino, 10, root())).await), Some(Code::HsmRefused), "it has a copy");
+        let link = LinkReq { ino, parent: Ino::ROOT, name: b"imported".to_vec(), cred: root() };
+        rig.ask(B, link).await.expect("named");
+        rig.close(B, ino, 5).await.expect("closed");
+        assert_eq!(flags(&rig, ino).await, ARCHIVED | HSM_RELEASED, "and not dirty");
+        let attr = rig.stat(A, ino).await.expect("there");
+        assert_eq!((attr.size_bytes, attr.allocated_bytes), (10, 512));
+        assert_eq!(code(open(&rig, ino, RO).await), Some(Code::Released));
+        rig.verify();
+        assert!(matches!(recall(&rig, ino, None).await, HsmRecallResp::Waiting(_)));
+        let request =
+            HsmTakeReq { agent: AGENT, host: "oss1".into(), archives: vec![2], max: 8, cred: root() };
+        let work = rig.ask(B, request).await.expect("given").work.remove(0);
+        assert_eq!((work.kind, work.copy), (HsmKind::Restore, Some(copy)));
+        let from = restored(&rig, 6, CONTENT).await;
+        done(&rig, &work, HsmOutcome::Restored(from)).await.expect("taken");
+        rig.close(B, from, 6).await.expect("it goes");
+        let read = rig.ask(A, InlineReadReq { ino }).await.expect("read");
+        assert_eq!(read.data.as_deref(), Some(CONTENT.as_bytes()));
+        rig.verify();
+    });
+}
+
+#[test]
+fn only_what_nobody_can_have_seen_is_made_a_released_file() {
+    run(async {
+        let rig = Rig::new().await;
+        let import = |ino, archive, size_bytes| HsmImportReq {
+            ino,
+            archive,
+            size_bytes,
+            checksum: [9; 32],
+            cred: root(),
+        };
+        let named = file(&rig, "f").await;
+        assert_eq!(
+            code(rig.ask(B, import(named, 1, 10)).await),
+            Some(Code::HsmRefused),
+            "it has a name and bytes"
+        );
+        let written = nameless(&rig, 7, WO).await;
+        assert_eq!(
+            code(rig.ask(B, import(written, 1, 10)).await),
+            Some(Code::HsmRefused),
+            "it is open for writing"
+        );
+        let ino = nameless(&rig, 8, RO).await;
+        for (archive, size_bytes) in [(0, 10), (33, 10), (1, u64::MAX)] {
+            let refused = rig.ask(B, import(ino, archive, size_bytes)).await;
+            assert_eq!(code(refused), Some(Code::InvalidArgument), "{archive} {size_bytes}");
+        }
+        rig.ask(B, import(ino, 1, 0)).await.expect("an empty one");
+        assert_eq!(flags(&rig, ino).await, ARCHIVED, "there is nothing to bring back");
+        // Without a name it goes with its handle, and all that was known of it.
+        rig.close(B, ino, 8).await.expect("closed");
+        assert_eq!(code(rig.ask(A, HsmStateReq { ino }).await), Some(Code::NotFound));
         rig.verify();
     });
 }

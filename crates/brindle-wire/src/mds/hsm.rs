@@ -213,6 +213,29 @@ pub struct HsmDoneReq {
 }
 message!(HsmDoneReq => Empty, HsmDone);
 
+/// Has an empty file without a name, that nobody writes, be a released one: its bytes are those of a copy that lies in an archive already.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HsmImportReq {
+    /// The file.
+    pub ino: Ino,
+    /// Number of the archive.
+    pub archive: u32,
+    /// Length of the copy.
+    pub size_bytes: u64,
+    /// BLAKE3 of it, or [`brindle_types::hsm::CHECKSUM_UNKNOWN`].
+    pub checksum: [u8; 32],
+    /// Credentials of the program that asks: root's.
+    pub cred: Cred,
+}
+
+/// The copy of an imported file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HsmImportResp {
+    /// As the MDT knows it: whoever asked puts it into the archive under this name, before the file gets its own.
+    pub copy: ArchivedCopy,
+}
+message!(HsmImportReq => HsmImportResp, HsmImport);
+
 /// Asks what is queued and who works.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HsmInfoReq {

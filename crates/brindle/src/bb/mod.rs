@@ -2,6 +2,7 @@
 
 mod serve;
 mod simulate;
+mod timeline;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -293,7 +294,13 @@ fn show(args: &ShowArgs) -> Result<Done> {
         return Err(Fault::new(Code::NoSuchBuffer).what("no buffer of job").subject(args.job.clone()));
     }
     let name = args.job.clone();
-    list(&args.socket, args.output, move |b| b.token == name || format!("{}.{}", b.token, b.serial) == name)
+    list(&args.socket, args.output, move |b| b.token == name || format!("{}.{}", b.token, b.serial) == name)?;
+    if !args.output.json() {
+        for buffer in named(buffers(&args.socket)?, &args.job) {
+            println!("\n{}", timeline::text(&buffer));
+        }
+    }
+    Ok(Done::Ok)
 }
 
 fn list(socket: &SocketArg, output: Output, wanted: impl Fn(&Buffer) -> bool) -> Result<Done> {

@@ -14,7 +14,7 @@ use crate::control::{Control, ino, unexpected};
 use crate::exit::{Done, warn};
 use crate::output::{Output, print_json, table};
 
-/// Arguments of `brindle hsm release`, `restore`, `remove` and `cancel`.
+/// Arguments of `brindle hsm release`, `remove` and `cancel`.
 #[derive(clap::Args)]
 pub struct Args {
     /// Files
@@ -160,11 +160,6 @@ pub fn archive(args: &ArchiveArgs) -> Result<Done> {
 /// Runs `brindle hsm release`.
 pub fn release(args: &Args) -> Result<Done> {
     act(&args.paths, HsmAsk::Release)
-}
-
-/// Runs `brindle hsm restore`.
-pub fn restore(args: &Args) -> Result<Done> {
-    act(&args.paths, HsmAsk::Restore)
 }
 
 /// Runs `brindle hsm remove`.

@@ -1,9 +1,12 @@
 //! `brindle hsm`: tiering in our own words, and `-o json`. `lfs hsm_*` and `lctl` have the same in Lustre's.
 
 pub mod agent;
+pub mod backend;
 mod files;
+pub mod import;
 mod info;
 pub mod params;
+pub mod restore;
 
 pub use files::{FilesView, ask, each, state_of, text_of_state};
 pub use info::{HsmListView, HsmStatusView};
@@ -26,7 +29,9 @@ pub enum Command {
     /// Let the bytes of archived files go; opening them brings them back
     Release(files::Args),
     /// Bring the bytes of released files back
-    Restore(files::Args),
+    Restore(restore::Args),
+    /// Make files again from an archive alone, without the file system that they came from
+    Import(Box<import::Args>),
     /// Remove the copies of files from their archive
     Remove(files::Args),
     /// Give up what waits or is under way for files
@@ -41,7 +46,8 @@ pub fn run(command: &Command) -> Result<Done> {
         Command::State(args) => files::state(args),
         Command::Archive(args) => files::archive(args),
         Command::Release(args) => files::release(args),
-        Command::Restore(args) => files::restore(args),
+        Command::Restore(args) => restore::run(args),
+        Command::Import(args) => import::run(args),
         Command::Remove(args) => files::remove(args),
         Command::Cancel(args) => files::cancel(args),
     }

@@ -2,8 +2,8 @@
 
 mod history;
 mod preview;
-mod run;
-mod text;
+pub mod run;
+pub mod text;
 
 pub use history::PolicyStatusView;
 pub use preview::PreviewView;
@@ -27,6 +27,12 @@ pub enum Command {
     Why(preview::WhyArgs),
     /// Show the engine of a directory: its text, what waits to be confirmed, its last runs
     Status(history::StatusArgs),
+    /// Show who has how much, and what is largest (rbh-report)
+    Report(Box<crate::rbh::report::Args>),
+    /// Show entries by what they are like (rbh-find)
+    Find(crate::rbh::find::Args),
+    /// Show how much is below paths (rbh-du)
+    Du(crate::rbh::du::Args),
     /// Show the runs that are remembered
     History(history::HistoryArgs),
 }
@@ -40,6 +46,9 @@ pub fn run(command: &Command) -> Result<Done> {
         Command::Run(args) => run::run(args),
         Command::Why(args) => preview::why(args),
         Command::Status(args) => history::status(args),
+        Command::Report(args) => crate::rbh::report::run(args),
+        Command::Find(args) => crate::rbh::find::run(args),
+        Command::Du(args) => crate::rbh::du::run(args),
         Command::History(args) => history::history(args),
     }
 }

@@ -10,10 +10,12 @@
 //! compared by the server; what is read back is compared with BLAKE3 of the whole, which the MDT and the manifest have.
 
 mod explain;
+mod found;
 mod http;
 mod place;
 mod upload;
 
+pub use self::found::{Copies, Listed, Listing};
 pub use self::place::{Credentials, Place, REGION_DEFAULT, bucket_and_prefix};
 pub use self::upload::Upload;
 
@@ -124,9 +126,9 @@ impl Bucket {
     }
 
     /// The part of it that belongs to a file system.
-    pub fn of_file_system(mut self, name: &str, fs_id: u64) -> Bucket {
+    pub fn of_file_system(mut self, name: &str) -> Bucket {
         let slash = if self.root.is_empty() { "" } else { "/" };
-        self.root = format!("{}{slash}{name}.{fs_id:016x}", self.root);
+        self.root = format!("{}{slash}{name}", self.root);
         self
     }
 
@@ -182,19 +184,42 @@ impl Bucket {
 
     /// Opens a copy that the MDT knows.
     pub async fn open_copy(&self, ino: Ino, copy: &ArchivedCopy) -> Result<Object> {
-        let key = self.key(&CopyName::of(ino, copy), DATA);
-        let len_bytes = match self.store.head(&key).await {
-            Ok(meta) => meta.size,
-            Err(Error::NotFound { .. }) => {
-                return Err(damaged(&self.url(&key), "it is not there".to_owned()));
-            }
-            Err(e) => return Err(self.failed("cannot read the copy", &key, &e)),
+        let name = CopyName::of(ino, copy);
+        let own = self.key(&name, DATA);
+        let (key, len_bytes) = match self.length(&own).await? {
+            Some(len_bytes) => (own, len_bytes),
+            None => self.elsewhere(&name, &own).await?,
         };
         if len_bytes != copy.size_bytes {
             let why = format!("it has {len_bytes} bytes, {} were archived", copy.size_bytes);
             return Err(damaged(&self.url(&key), why));
         }
         Ok(Object { bucket: self.clone(), key })
+    }
+}
+
+impl Bucket {
+    /// The length of an object; `None` if there is none.
+    async fn length(&self, key: &Path) -> Result<Option<u64>> {
+        match self.store.head(key).await {
+            Ok(meta) => Ok(Some(meta.size)),
+            Err(Error::NotFound { .. }) => Ok(None),
+            Err(e) => Err(self.failed("cannot read the copy", key, &e)),
+        }
+    }
+
+    /// Where the bytes of an imported file lie, and how many: its manifest says that.
+    async fn elsewhere(&self, name: &CopyName, own: &Path) -> Result<(Path, u64)> {
+        let missing = |key: &Path| damaged(&self.url(key), "it is not there".to_owned());
+        let manifest = self.key(name, MANIFEST);
+        if self.length(&manifest).await?.is_none() {
+            return Err(missing(own));
+        }
+        let key = Path::from(self.manifest(manifest.as_ref()).await?.object);
+        match self.length(&key).await? {
+            Some(len_bytes) => Ok((key, len_bytes)),
+            None => Err(missing(&key)),
+        }
     }
 }
 

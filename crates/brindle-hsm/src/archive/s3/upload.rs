@@ -94,7 +94,7 @@ impl Upload {
         };
         stored.map_err(|e| failed(&self.bucket, &key, &e))?;
         compare_length(&self.bucket, &key, whole.copy.size_bytes).await?;
-        let Some(mut manifest) = whole.manifest.clone() else { return Ok(()) };
+        let mut manifest = whole.manifest.clone();
         manifest.complete(&whole.copy, key.to_string());
         let key = self.bucket.key(&self.name, MANIFEST);
         let put = self.bucket.store.put(&key, manifest.to_json()?.into()).await;

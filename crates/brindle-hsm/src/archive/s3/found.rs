@@ -1,0 +1,160 @@
+//! What lies in a bucket, for whoever imports it: file systems, the copies of files, their manifests.
+
+use std::collections::BTreeMap;
+
+use brindle_types::{Code, Fault, Pair, Result};
+use futures_util::TryStreamExt;
+use futures_util::stream::BoxStream;
+use object_store::path::Path;
+use object_store::{Error, ObjectMeta, ObjectStore, ObjectStoreExt};
+
+use super::{Bucket, DATA, MANIFEST, attempt_of};
+use crate::archive::CopyName;
+use crate::archive::manifest::Manifest;
+
+/// The largest manifest that is read.
+const MANIFEST_BYTES_MAX: u64 = 8 << 20;
+/// Most copies of one file that are looked at: that of each attempt since the last complete one.
+const COPIES_MAX: usize = 4096;
+
+/// The copies of one file.
+#[derive(Debug, Default)]
+pub struct Copies {
+    /// Their directory, as a key.
+    pub dir: String,
+    /// By attempt: length of the bytes, and whether there is a manifest.
+    pub by_attempt: BTreeMap<Pair, Listed>,
+}
+
+/// What lies there of a copy.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listed {
+    /// The key of the bytes, and their length.
+    pub data: Option<(String, u64)>,
+    /// The key of the manifest.
+    pub manifest: Option<String>,
+}
+
+/// Whether this is the name of a file system in a bucket: `NAME.FSID`.
+fn is_file_system(name: &str) -> bool {
+    let id = name.rsplit_once('.').filter(|(name, _)| !name.is_empty());
+    id.is_some_and(|(_, id)| id.len() == 16 && id.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
+/// Walks through a listing, file by file.
+pub struct Listing {
+    bucket: Bucket,
+    objects: BoxStream<'static, object_store::Result<ObjectMeta>>,
+    next: Copies,
+}
+
+impl Listing {
+    /// The copies of the next file; `None` behind the last.
+    pub async fn next(&mut self) -> Result<Option<Copies>> {
+        loop {
+            let object = self.objects.try_next().await.map_err(|e| {
+                let dir = Path::from(self.bucket.root.clone());
+                self.bucket.failed("cannot list copies in the archive:", &dir, &e)
+            })?;
+            let Some(object) = object else {
+                let last = std::mem::take(&mut self.next);
+                return Ok(Some(last).filter(|copies| !copies.by_attempt.is_empty()));
+            };
+            let key = object.location.to_string();
+            let Some((dir, leaf)) = key.rsplit_once('/') else { continue };
+            let Some(attempt) = attempt_of(leaf) else { continue };
+            // Keys come in order, so those of a file stand together.
+            let before = match self.next.dir == dir {
+                true => None,
+                false => Some(std::mem::replace(
+                    &mut self.next,
+                    Copies { dir: dir.to_owned(), by_attempt: BTreeMap::new() },
+                )),
+            };
+            if self.next.by_attempt.len() < COPIES_MAX {
+                let listed = self.next.by_attempt.entry(attempt).or_default();
+                match leaf.ends_with(MANIFEST) {
+                    true => listed.manifest = Some(key),
+                    false => listed.data = Some((key, object.size)),
+                }
+            }
+            if let Some(before) = before.filter(|copies| !copies.by_attempt.is_empty()) {
+                return Ok(Some(before));
+            }
+        }
+    }
+}
+
+impl Bucket {
+    /// The file systems that have copies here, as `NAME.FSID`; below the prefix that was given for the archive.
+    pub async fn file_systems(&self) -> Result<Vec<String>> {
+        let root = Path::from(self.root.clone());
+        let listed = self.store.list_with_delimiter(Some(&root)).await;
+        let listed = listed.map_err(|e| self.failed("cannot list the archive", &root, &e))?;
+        let names = listed.common_prefixes.iter().filter_map(|path| path.filename().map(str::to_owned));
+        Ok(names.filter(|name| is_file_system(name)).collect())
+    }
+
+    /// The copies of a file system.
+    pub fn copies(&self, file_system: &str) -> Listing {
+        let slash = if self.root.is_empty() { "" } else { "/" };
+        let dir = Path::from(format!("{}{slash}{file_system}", self.root));
+        let objects = self.store.list(Some(&dir));
+        Listing { bucket: self.clone(), objects, next: Copies::default() }
+    }
+
+    /// A key as people write it.
+    pub fn shown(&self, key: &str) -> String {
+        format!("s3://{}/{key}", self.place.bucket)
+    }
+
+    /// Reads a manifest.
+    pub async fn manifest(&self, key: &str) -> Result<Manifest> {
+        let path = Path::from(key);
+        let wrong = |why: String| Fault::new(Code::ManifestDamaged).subject(self.shown(key)).why(why);
+        let got = match self.store.get(&path).await {
+            Ok(got) => got,
+            Err(Error::NotFound { .. }) => return Err(wrong("it is not there".to_owned())),
+            Err(e) => return Err(self.failed("cannot read the manifest", &path, &e)),
+        };
+        if got.meta.size > MANIFEST_BYTES_MAX {
+            return Err(wrong(format!("it has {} bytes, more than any manifest", got.meta.size)));
+        }
+        let json = got.bytes().await.map_err(|e| self.failed("cannot read the manifest", &path, &e))?;
+        let manifest = Manifest::from_json(&json).map_err(wrong)?;
+        let prefix = &self.place.prefix;
+        let is_below = prefix.is_empty()
+            || manifest.object.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('/'));
+        match is_below && manifest.object.ends_with(DATA) {
+            true => Ok(manifest),
+            false => Err(wrong(format!("'{}' is no key of bytes of this archive", manifest.object))),
+        }
+    }
+
+    /// Whether an object is there with this length.
+    pub async fn has(&self, key: &str, len_bytes: u64) -> Result<bool> {
+        Ok(self.length(&Path::from(key)).await? == Some(len_bytes))
+    }
+
+    /// Gives a copy that lies in the bucket already to another file: a manifest that says where the bytes are.
+    pub async fn adopt(&self, name: &CopyName, manifest: &Manifest) -> Result<()> {
+        let key = self.key(name, MANIFEST);
+        let put = self.store.put(&key, manifest.to_json()?.into()).await;
+        put.map(drop).map_err(|e| self.failed("cannot write the manifest", &key, &e))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_systems_are_told_from_whatever_else_lies_in_a_bucket() {
+        assert!(is_file_system("scratch.0123456789abcdef") && is_file_system("a.b.0123456789abcdef"));
+        for other in
+            ["scratch", "scratch.01", ".0123456789abcdef", "try-0123456789abcdef", "s.0123456789abcdeg"]
+        {
+            assert!(!is_file_system(other), "{other}");
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Import: files are made again from an archive alone, without the file system that they came from. They appear released; opening them brings the
+//! bytes back, from where these have always been.
+//!
+//! A finder ([`s3`], [`posix`]) hands on what lies in the archive, the [`Maker`](make::Maker) makes it. Nothing that the other file system
+//! has written to the archive is changed or removed; what was there before in the file system that is imported into stays, too. So an import
+//! that was interrupted is given again.
+
+pub mod entry;
+mod make;
+mod posix;
+mod s3;
+pub mod tally;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use brindle_client::Client;
+use brindle_types::{Code, Fault, Result};
+use futures_util::StreamExt;
+use tokio::sync::mpsc;
+
+use self::entry::Entry;
+use self::make::Maker;
+use self::tally::Tally;
+use crate::archive::{Archive, off_thread};
+
+/// Files that were found and wait to be made.
+const FOUND_MAX: usize = 64;
+/// Files that are made at once.
+const FILES_AT_ONCE: usize = 16;
+
+/// From where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A directory, in the layout of `lhsmtool_posix`.
+    Posix {
+        /// The archive.
+        root: PathBuf,
+        /// The tree of links in it, by which paths begin.
+        links: PathBuf,
+        /// Files have the paths of their links, whatever their manifests say.
+        by_links: bool,
+    },
+    /// A file system, `NAME.FSID`, that has copies in the bucket; `None`: the only one beside this.
+    S3(Option<String>),
+}
+
+/// What is wanted.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// From where.
+    pub origin: Origin,
+    /// Number of the archive that the files are to lie in.
+    pub archive: u32,
+    /// Directory that they go below; empty for the root.
+    pub into: Vec<u8>,
+    /// Only what was at or below this path; empty for all.
+    pub only: Vec<u8>,
+    /// What is left of the path of a file goes: the file is to have the path `into` itself.
+    pub is_one_file: bool,
+    /// Nothing is made.
+    pub dry_run: bool,
+    /// Copies of other tools are read, so that their checksums are known.
+    pub checksums: bool,
+}
+
+/// Nobody listens any more: the import is ending.
+fn ignored<T, E>(sent: std::result::Result<T, E>) {
+    drop(sent);
+}
+
+/// Imports, until all is done or `stop`. Where from, as `NAME.FSID` or a directory.
+pub async fn import(
+    client: Arc<Client>,
+    archive: Archive,
+    wanted: Wanted,
+    tally: Arc<Tally>,
+    stop: impl Future<Output = ()>,
+) -> Result<String> {
+    let own_id = format!("{:016x}", client.map().fs_id);
+    let own = format!("{}.{own_id}", client.config().fs);
+    let (tell, told) = mpsc::channel(FOUND_MAX);
+    let (from, finding) = start(&archive, &wanted, (&own, &own_id), &tally, tell).await?;
+    let maker = Maker::new(client, archive.of_file_system(&own), wanted, tally);
+    let found =
+        futures_util::stream::unfold(
+            told,
+            |mut told| async move { told.recv().await.map(|found| (found, told)) },
+        );
+    found.take_until(stop).for_each_concurrent(FILES_AT_ONCE, |entry| maker.file(entry)).await;
+    // Listening has ended with the stream, so a finder that is not done ends, too.
+    let found = finding.await.unwrap_or_else(|e| Err(Fault::new(Code::Bug).why(e.to_string())));
+    maker.finish().await?;
+    found.map(|()| from)
+}
+
+/// Starts to look for files.
+async fn start(
+    archive: &Archive,
+    wanted: &Wanted,
+    (own, own_id): (&str, &str),
+    tally: &Arc<Tally>,
+    tell: mpsc::Sender<Box<Entry>>,
+) -> Result<(String, tokio::task::JoinHandle<Result<()>>)> {
+    let tally = tally.clone();
+    match (archive, &wanted.origin) {
+        (Archive::S3(bucket), Origin::S3(named)) => {
+            let name = s3::file_system(bucket, named.as_deref(), own).await?;
+            let finding = s3::find(bucket.clone(), name.clone(), tally, tell);
+            Ok((bucket.shown(&name), tokio::spawn(finding)))
+        }
+        (Archive::Posix(dir), Origin::Posix { root, links, by_links }) => {
+            let (dir, links, root) = (dir.clone(), links.clone(), root.clone());
+            let (by_links, own_id) = (*by_links, own_id.to_owned());
+            let (only, checksums) = (wanted.only.clone(), wanted.checksums);
+            let walk = off_thread(move || {
+                let root = dir.beside(&root)?;
+                Ok(posix::Walk { links: root.join(links), root, only, checksums, by_links, own: dir, own_id })
+            })
+            .await?;
+            let from = walk.root.display().to_string();
+            Ok((from, tokio::task::spawn_blocking(move || walk.run(&tally, &tell))))
+        }
+        _ => Err(Fault::new(Code::BadArgument)
+            .what("cannot import from an archive of another kind")
+            .why("the bytes stay where they are, so both archives must be directories, or lie in one bucket")
+            .data("nothing was changed")),
+    }
+}

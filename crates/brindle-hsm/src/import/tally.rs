@@ -1,0 +1,67 @@
+//! How far an import is, and what was not imported.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use brindle_types::{Code, Fault};
+use parking_lot::Mutex;
+
+/// Most problems that are kept to be listed; all are counted.
+pub const PROBLEMS_MAX: usize = 1000;
+
+/// A file that was not imported.
+#[derive(Clone, Debug)]
+pub struct Problem {
+    /// Its path or its manifest.
+    pub subject: String,
+    /// Why.
+    pub fault: Fault,
+}
+
+/// Counts of an import, while it goes on.
+#[derive(Default)]
+pub struct Tally {
+    /// Files that were made, or would be.
+    pub files: AtomicU64,
+    /// Further names of them.
+    pub links: AtomicU64,
+    /// Directories that were made, or would be.
+    pub directories: AtomicU64,
+    /// Bytes that the files have.
+    pub bytes: AtomicU64,
+    /// Files that were passed over because their names exist.
+    pub existing: AtomicU64,
+    /// Files that have lost their names to ones that were archived later.
+    pub superseded: AtomicU64,
+    /// Files that have another layout than they had.
+    pub other_layouts: AtomicU64,
+    /// Files that could not be imported.
+    pub failed: AtomicU64,
+    problems: Mutex<Vec<Problem>>,
+}
+
+impl Tally {
+    /// One more.
+    pub fn add(counter: &AtomicU64, more: u64) {
+        counter.fetch_add(more, Ordering::Relaxed);
+    }
+
+    /// What a counter says.
+    pub fn get(counter: &AtomicU64) -> u64 {
+        counter.load(Ordering::Relaxed)
+    }
+
+    /// A file was not imported.
+    pub fn problem(&self, subject: String, fault: Fault) {
+        let counter = if fault.code == Code::Exists { &self.existing } else { &self.failed };
+        Tally::add(counter, 1);
+        let mut problems = self.problems.lock();
+        if problems.len() < PROBLEMS_MAX {
+            problems.push(Problem { subject, fault });
+        }
+    }
+
+    /// The first [`PROBLEMS_MAX`].
+    pub fn problems(&self) -> Vec<Problem> {
+        self.problems.lock().clone()
+    }
+}
