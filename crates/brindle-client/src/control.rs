@@ -5,6 +5,7 @@
 //! simulation. What changes something, or tells names, is done with the rights of the process at the other end.
 
 mod peer;
+mod quota;
 mod scan;
 
 use std::path::Path;
@@ -17,7 +18,10 @@ use brindle_wire::Cred;
 use brindle_wire::map::Map;
 use brindle_wire::mds::hsm::{HsmActReq, HsmAsk, HsmSetReq, HsmStateReq, HsmStateResp};
 use brindle_wire::mds::migrate::{MigrateReq, MigrateResp};
-use brindle_wire::mds::quota::{QuotaOwner, QuotaSetReq, QuotaUseReq, QuotaUseResp};
+use brindle_wire::mds::project::Project;
+use brindle_wire::mds::quota::{
+    QuotaChange, QuotaListResp, QuotaOwner, QuotaShowResp, QuotaSubject, QuotaUseResp,
+};
 use brindle_wire::mds::waits::MdtWaitsReq;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -96,6 +100,41 @@ pub enum Request {
         inodes_max: Option<u64>,
         /// Most allocated bytes; likewise.
         bytes_max: Option<u64>,
+    },
+    /// Usage, limits and grace times of an owner, or the defaults of a kind of owner.
+    QuotaShow {
+        /// Whose.
+        subject: QuotaSubject,
+    },
+    /// Change limits or grace times, or say what would be.
+    QuotaChange {
+        /// Whose.
+        subject: QuotaSubject,
+        /// What.
+        change: QuotaChange,
+        /// Only say what would be.
+        dry_run: bool,
+    },
+    /// Everybody who uses something or has limits, a page at a time.
+    QuotaList {
+        /// Which kind of owner.
+        owner: QuotaOwner,
+        /// Owners behind this number.
+        behind: Option<u32>,
+    },
+    /// The project of a file or directory.
+    Project {
+        /// Inode number.
+        ino: u64,
+    },
+    /// Set the project of a file or directory, or the flag by which it is inherited.
+    SetProject {
+        /// Inode number.
+        ino: u64,
+        /// Number of the project; 0 for none, nothing to leave it as it is.
+        id: Option<u32>,
+        /// Whether what is made in the directory gets its project; likewise.
+        inherits: Option<bool>,
     },
     /// State of a file's copies in archives.
     HsmState {
@@ -222,6 +261,12 @@ pub enum Answer {
     Df(Vec<TargetSpace>),
     /// To [`Request::Quota`] and [`Request::SetQuota`].
     Quota(QuotaUseResp),
+    /// To [`Request::QuotaShow`] and [`Request::QuotaChange`].
+    QuotaShow(QuotaShowResp),
+    /// To [`Request::QuotaList`].
+    QuotaList(QuotaListResp),
+    /// To [`Request::Project`] and [`Request::SetProject`].
+    Project(Project),
     /// To [`Request::HsmState`].
     HsmState(HsmStateResp),
     /// To [`Request::Map`].
@@ -408,15 +453,13 @@ impl Client {
             Request::Fid2path { fid } => self.fid_to_path(ctx, &fid).await.map(Answer::Paths),
             Request::Waits => self.list_waits().await.map(Answer::Waits),
             Request::Df => self.list_space().await.map(Answer::Df),
-            Request::Quota { owner, id } => {
-                let cred = ctx.cred.clone();
-                self.mds.ask(&QuotaUseReq { owner, id, cred }).await.map(Answer::Quota)
-            }
-            Request::SetQuota { owner, id, inodes_max, bytes_max } => {
-                let cred = ctx.cred.clone();
-                let request = QuotaSetReq { owner, id, inodes_max, bytes_max, cred };
-                self.mds.ask(&request).await.map(Answer::Quota)
-            }
+            Request::Quota { .. }
+            | Request::SetQuota { .. }
+            | Request::QuotaShow { .. }
+            | Request::QuotaChange { .. }
+            | Request::QuotaList { .. }
+            | Request::Project { .. }
+            | Request::SetProject { .. } => quota::answer(self, ctx, request).await,
             Request::HsmState { ino } => {
                 self.mds.ask(&HsmStateReq { ino: Ino(ino) }).await.map(Answer::HsmState)
             }

@@ -19,7 +19,7 @@ use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
-use crate::quota::Owners;
+use crate::quota::{KnownProject, Owners};
 use crate::readahead::{Chunks, Seen};
 use crate::unsynced::{Budget, Plan, Unsynced};
 
@@ -98,6 +98,8 @@ pub(crate) struct State {
     pub made_body: Option<Pair>,
     /// Whose limits count for what is written.
     pub owners: Option<Owners>,
+    /// The project of the file, where limits of projects have made the mount ask since the last open.
+    pub project: Option<KnownProject>,
     /// In this range every block of the file was there, or was charged to its owners; and how often that was forgotten.
     pub dense: Range<u64>,
     pub dense_voids: u64,

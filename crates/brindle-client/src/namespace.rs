@@ -7,6 +7,7 @@ pub mod lookup;
 pub mod mkdir;
 pub mod mknod;
 pub mod path;
+pub mod project;
 pub mod readdir;
 pub mod readlink;
 pub mod rename;

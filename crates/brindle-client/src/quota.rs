@@ -1,17 +1,21 @@
-//! QuotaReservations of users and groups: what a write may allocate is taken of the room that the MDT gave this mount, before the write is
+//! Room of users, groups and projects: what a write may allocate is taken of the room that the MDT gave this mount, before the write is
 //! answered (`brindle-mds/src/quota.rs` has the other side). So nothing that was answered is refused later.
 //!
-//! Where the file system has no limits of bytes, which the MDT tells with every renewal of the lease, none of this is done.
+//! Where the file system has no limits of bytes, which the MDT tells with every renewal of the lease, none of this is done. The project of
+//! a file is asked for only where bytes of some project are limited, with the first question for room after each open.
 //! Invariant: what is taken of a room is at most what was given; it is held until the OSTs have answered.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use brindle_stdx::{BoxFuture, Mono};
-use brindle_types::{Code, Fault};
-use brindle_wire::mds::quota::{QuotaRoomReq, RoomUse};
+use brindle_types::{Attr, Code, Fault};
+use brindle_wire::mds::quota::{
+    QuotaFileRoom, QuotaFileRoomReq, QuotaFileRoomResp, QuotaRoomReq, QuotaRoomResp, RoomUse,
+};
+use brindle_wire::mds::session::LIMITS_OF_PROJECTS;
 use parking_lot::Mutex;
 
 use crate::file::gather;
@@ -30,27 +34,73 @@ const SECTOR_BYTES: u64 = 512;
 const GROWTH_MAX_BYTES: u64 = 1 << 52;
 /// Pause before it is asked again what could not be known. Each time an OST is waited for, and others wait behind that.
 const ASK_AGAIN_MS: u64 = 1_000;
+/// How long the log says nothing more of refusals because of one owner.
+const REFUSAL_LOGGED_EVERY_MS: u64 = 60_000;
 /// So often it is asked again at once, where limits, owner or file have changed meanwhile.
 const ROUNDS_MAX: usize = 8;
 
-/// A user or a group.
+/// A user, a group or a project.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Owner {
     User(u32),
     Group(u32),
+    Project(u32),
 }
 
-/// User and group of a file.
+impl std::fmt::Display for Owner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Owner::User(id) => write!(f, "user {id}"),
+            Owner::Group(id) => write!(f, "group {id}"),
+            Owner::Project(id) => write!(f, "project {id}"),
+        }
+    }
+}
+
+impl Owner {
+    /// The option of `lfs quota` that shows it.
+    fn option(self) -> String {
+        match self {
+            Owner::User(id) => format!("-u {id}"),
+            Owner::Group(id) => format!("-g {id}"),
+            Owner::Project(id) => format!("-p {id}"),
+        }
+    }
+}
+
+/// User, group and project of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owners {
     pub uid: u32,
     pub gid: u32,
+    /// `None` where it does not count, or is not known.
+    pub project: Option<u32>,
 }
 
 impl Owners {
-    fn both(self) -> [Owner; 2] {
-        [Owner::User(self.uid), Owner::Group(self.gid)]
+    /// Those that attributes tell.
+    pub fn of(attr: &Attr) -> Owners {
+        Owners { uid: attr.uid, gid: attr.gid, project: None }
     }
+
+    fn each(self) -> impl Iterator<Item = Owner> {
+        // 0 is no project.
+        let project = self.project.filter(|id| *id != 0).map(Owner::Project);
+        [Owner::User(self.uid), Owner::Group(self.gid)].into_iter().chain(project)
+    }
+
+    fn shares_one(self, other: Owners) -> bool {
+        let same_project = self.project.is_some_and(|id| id != 0 && other.project == Some(id));
+        self.uid == other.uid || self.gid == other.gid || same_project
+    }
+}
+
+/// The project of a file, as the MDT told it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KnownProject {
+    id: u32,
+    /// [`QuotaReservations::forgotten`] at that time: it counts until that changes.
+    forgotten: u64,
 }
 
 /// The rooms of a mount.
@@ -61,6 +111,8 @@ pub(crate) struct QuotaReservations {
     /// How often all that was given was forgotten.
     forgotten: AtomicU64,
     rooms: Mutex<BTreeMap<Owner, Room>>,
+    /// The project that the MDT told last, a guess for the next file.
+    last_project: AtomicU32,
     /// One caller asks at a time; the others take of the bytes that it gets.
     asking: tokio::sync::Mutex<()>,
 }
@@ -72,6 +124,8 @@ struct Room {
     held_bytes: u64,
     /// At OSTs, in files of which no client knows what they have allocated, since the MDT was asked.
     uncounted_bytes: u64,
+    /// When the log has said last that a write was refused.
+    refusal_logged: Option<Mono>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -124,7 +178,30 @@ impl QuotaReservations {
         self.serial.load(Ordering::Relaxed) != 0
     }
 
-    /// Takes room for bytes of both; `None` if the MDT is to be asked.
+    /// Whether there are limits of projects.
+    pub fn limits_projects(&self) -> bool {
+        self.serial.load(Ordering::Relaxed) & LIMITS_OF_PROJECTS != 0
+    }
+
+    /// For whom a file counts, with its project where that matters; `Err` if the MDT is to be asked for it.
+    fn owners(&self, state: &State) -> Result<Option<Owners>, ()> {
+        let Some(owners) = state.owners else { return Ok(None) };
+        if !self.limits_projects() {
+            return Ok(Some(owners));
+        }
+        let forgotten = self.forgotten.load(Ordering::Relaxed);
+        let known = state.project.filter(|known| known.forgotten == forgotten).ok_or(())?;
+        Ok(Some(Owners { project: Some(known.id), ..owners }))
+    }
+
+    /// The same, with a guess of the project where that is not known.
+    fn owners_or_guess(&self, state: &State) -> Option<Owners> {
+        let last = self.last_project.load(Ordering::Relaxed);
+        let guess = |owners: Owners| Owners { project: Some(last), ..owners };
+        self.owners(state).unwrap_or_else(|()| state.owners.map(guess))
+    }
+
+    /// Takes room for bytes of all of them; `None` if the MDT is to be asked.
     fn take(self: &Arc<Self>, owners: Owners, bytes: u64, now: Mono) -> Option<Charge> {
         let is_there = take(&mut self.rooms.lock(), owners, bytes, now);
         is_there.then(|| Charge { limits: self.clone(), owners, bytes })
@@ -136,12 +213,13 @@ impl QuotaReservations {
         if rooms.len() >= OWNERS_MAX {
             rooms.retain(|_, room| room.is_used());
         }
-        let told = owners.both().map(|owner| {
+        let told = owners.each().map(|owner| {
             let room = rooms.entry(owner).or_default();
             room.given = Given::Unknown;
             let uncounted_bytes = std::mem::take(&mut room.uncounted_bytes);
             RoomUse { held_bytes: room.held_bytes, uncounted_bytes }
         });
+        let told = told.collect();
         Asked { owners, told, sent: now, forgotten: self.forgotten.load(Ordering::Relaxed) }
     }
 
@@ -149,14 +227,14 @@ impl QuotaReservations {
     fn answered(
         self: &Arc<Self>,
         asked: &Asked,
-        given: [Option<u64>; 2],
+        given: &[Option<u64>],
         (bytes, now): (u64, Mono),
     ) -> Result<Charge, Declined> {
         let mut rooms = self.rooms.lock();
         if asked.forgotten != self.forgotten.load(Ordering::Relaxed) {
             return Err(Declined::Forgotten);
         }
-        for (given, owner) in given.into_iter().zip(asked.owners.both()) {
+        for (given, owner) in given.iter().zip(asked.owners.each()) {
             let bytes = |left| Given::Bytes { left, asked: asked.sent };
             rooms.entry(owner).or_default().given = given.map_or(Given::Unlimited, bytes);
         }
@@ -169,16 +247,27 @@ impl QuotaReservations {
     /// The MDT did not answer, and may not have heard the question.
     fn not_answered(&self, asked: &Asked) {
         let mut rooms = self.rooms.lock();
-        for (told, owner) in asked.told.into_iter().zip(asked.owners.both()) {
+        for (told, owner) in asked.told.iter().zip(asked.owners.each()) {
             rooms.entry(owner).or_default().add_uncounted(told.uncounted_bytes);
         }
+    }
+
+    /// A write is refused because of an owner; whether the log is to say so.
+    fn is_to_log(&self, owner: Owner, now: Mono) -> bool {
+        let mut rooms = self.rooms.lock();
+        let room = rooms.entry(owner).or_default();
+        let is_due = room.refusal_logged.is_none_or(|last| now.ms_since(last) >= REFUSAL_LOGGED_EVERY_MS);
+        if is_due {
+            room.refusal_logged = Some(now);
+        }
+        is_due
     }
 
     /// Bytes of these owners that are taken and not at OSTs.
     #[cfg(test)]
     fn held_bytes(&self, owners: Owners) -> u64 {
         let rooms = self.rooms.lock();
-        owners.both().iter().filter_map(|owner| rooms.get(owner)).map(|room| room.held_bytes).sum()
+        owners.each().filter_map(|owner| rooms.get(&owner)).map(|room| room.held_bytes).sum()
     }
 }
 
@@ -187,17 +276,17 @@ impl QuotaReservations {
 enum Declined {
     /// The reservation was given under other limits, or to another session.
     Forgotten,
-    /// One of both has less, or has been told too long ago.
+    /// One of them has less, or has been told too long ago.
     TooLittle,
 }
 
-/// Takes room of both, or of none of them if one has too little.
+/// Takes room of all of them, or of none if one has too little.
 fn take(rooms: &mut BTreeMap<Owner, Room>, owners: Owners, bytes: u64, now: Mono) -> bool {
-    let has = |owner: &Owner| rooms.get(owner).is_some_and(|room| room.given.has(bytes, now));
-    if !owners.both().iter().all(has) {
+    let has = |owner: Owner| rooms.get(&owner).is_some_and(|room| room.given.has(bytes, now));
+    if !owners.each().all(has) {
         return false;
     }
-    for owner in owners.both() {
+    for owner in owners.each() {
         let room = rooms.entry(owner).or_default();
         if let Given::Bytes { left, .. } = &mut room.given {
             *left -= bytes;
@@ -211,7 +300,7 @@ fn take(rooms: &mut BTreeMap<Owner, Room>, owners: Owners, bytes: u64, now: Mono
 struct Asked {
     owners: Owners,
     /// Report to the MDT on each.
-    told: [RoomUse; 2],
+    told: Vec<RoomUse>,
     sent: Mono,
     /// [`QuotaReservations::forgotten`].
     forgotten: u64,
@@ -244,7 +333,7 @@ impl Charge {
     pub fn arrived(self, is_reported: bool) {
         if !is_reported {
             let mut rooms = self.limits.rooms.lock();
-            for owner in self.owners.both() {
+            for owner in self.owners.each() {
                 rooms.entry(owner).or_default().add_uncounted(self.bytes);
             }
         }
@@ -254,7 +343,7 @@ impl Charge {
 impl Drop for Charge {
     fn drop(&mut self) {
         let mut rooms = self.limits.rooms.lock();
-        for owner in self.owners.both() {
+        for owner in self.owners.each() {
             let room = rooms.entry(owner).or_default();
             room.held_bytes = room.held_bytes.saturating_sub(self.bytes);
         }
@@ -385,6 +474,8 @@ enum Answer {
         is_held: bool,
         /// Whether the file may have the blocks already.
         may_have_blocks: bool,
+        /// Who has too little.
+        owner: Owner,
     },
 }
 
@@ -399,11 +490,11 @@ impl Client {
         if bound == Bound::Free || !self.limits.is_on() {
             return Ok(None);
         }
-        let Some(owners) = state.owners else { return Ok(None) };
         let bytes = state.growth_bytes(growth);
         if bytes == 0 {
             return Ok(None);
         }
+        let Some(owners) = self.limits.owners(state)? else { return Ok(None) };
         let charge = self.limits.take(owners, bytes, self.seams.now()).ok_or(())?;
         state.grown(growth);
         Ok(Some(charge))
@@ -440,16 +531,22 @@ impl Client {
                 }
                 // An OST that is away would keep the write itself waiting, too, in most cases.
                 Answer::Short { may_have_blocks: true, .. } => self.seams.sleep_ms(ASK_AGAIN_MS).await,
-                Answer::Short { .. } => return Err(refusal(inode)),
+                Answer::Short { owner, .. } => {
+                    let fault = refusal(inode, owner);
+                    if self.limits.is_to_log(owner, self.seams.now()) {
+                        tracing::warn!(code = %fault.code, ino = inode.ino.0, "{fault}");
+                    }
+                    return Err(fault);
+                }
             }
         }
     }
 
     /// Has sent what is buffered of files that share an owner with this one.
     async fn send_held(&self, inode: &Inode) {
-        let Some(owners) = inode.lock().owners else { return };
+        let Some(owners) = self.limits.owners_or_guess(&inode.lock()) else { return };
         let shares = |inode: &Arc<Inode>| {
-            inode.lock().owners.is_some_and(|of| of.uid == owners.uid || of.gid == owners.gid)
+            self.limits.owners_or_guess(&inode.lock()).is_some_and(|of| of.shares_one(owners))
         };
         let inodes: Vec<_> = self.inodes.all().into_iter().filter(shares).collect();
         let sending = inodes.iter().map(|inode| -> BoxFuture<'_, bool> {
@@ -462,52 +559,84 @@ impl Client {
     async fn ask_room(&self, inode: &Inode, growth: &Growth, told: &mut Told) -> Result<Answer, Fault> {
         let (owners, wanted_bytes, voids) = {
             let state = inode.lock();
-            let owners = state.owners.ok_or_else(|| Fault::new(Code::Bug).why("a file without an owner"))?;
+            let owners = self.limits.owners_or_guess(&state);
+            let owners = owners.ok_or_else(|| Fault::new(Code::Bug).why("a file without an owner"))?;
             told.check(&state);
             (owners, state.growth_bytes_with(growth, &told.dense), state.dense_voids)
         };
         // What arrives from here on is in these figures, what arrived before is in the reports, or was.
         let asked = self.limits.ask(owners, self.seams.now());
-        let [user, group] = asked.told;
-        let Owners { uid, gid } = owners;
-        let request = QuotaRoomReq { uid, gid, wanted_bytes, user, group, ino: inode.ino };
         let answer = match self.report_all().await {
-            Ok(()) => self.mds.ask(&request).await,
+            Ok(()) => self.ask_mdt_for_room(inode, &asked, wanted_bytes).await,
             Err(code) => Err(Fault::new(code)),
         };
         let answer = answer.inspect_err(|_| self.limits.not_answered(&asked))?;
         let mut state = inode.lock();
-        let given = [answer.user_bytes, answer.group_bytes];
-        let is_short = given.iter().flatten().any(|given| *given < wanted_bytes);
+        if owners.project.is_some() {
+            state.project = Some(KnownProject { id: answer.project, forgotten: asked.forgotten });
+            self.limits.last_project.store(answer.project, Ordering::Relaxed);
+        }
+        let Some(room) = answer.room else {
+            // The guess was wrong: nothing was given.
+            self.limits.not_answered(&asked);
+            return Ok(Answer::Void);
+        };
+        let given = [room.user_bytes, room.group_bytes, room.project_bytes];
+        let has_too_little = |given: &Option<u64>| given.is_some_and(|given| given < wanted_bytes);
+        let short = owners.each().zip(&given).find(|(_, given)| has_too_little(given));
+        let short = short.map(|(owner, _)| owner);
         // Blocks may have gone since it was asked where they are.
         let is_old = state.dense_voids != voids;
-        let dense_end = answer.dense_end.filter(|end| *end == 0 || !is_old);
+        let dense_end = room.dense_end.filter(|end| *end == 0 || !is_old);
         told.check(&state);
         // Where there is enough it is not asked for, and what was told before holds.
-        if is_short || dense_end.is_some_and(|end| end > 0) {
+        if short.is_some() || dense_end.is_some_and(|end| end > 0) {
             *told = Told { dense: state.blocks(&(0..dense_end.unwrap_or(0))), voids: state.dense_voids };
         }
         if !told.dense.is_empty() {
             state.add_dense(told.dense.clone());
         }
         let bytes = state.growth_bytes_with(growth, &told.dense);
-        let taken = self.limits.answered(&asked, given, (bytes, self.seams.now()));
+        let taken = self.limits.answered(&asked, &given, (bytes, self.seams.now()));
         if bytes == 0 {
             return Ok(Answer::Taken(None));
         }
-        Ok(match taken {
-            _ if state.owners != Some(owners) => Answer::Void,
-            Ok(charge) => {
+        let is_same = |now: Owners| (now.uid, now.gid) == (owners.uid, owners.gid);
+        Ok(match (taken, short) {
+            _ if !state.owners.is_some_and(is_same) => Answer::Void,
+            (Ok(charge), _) => {
                 state.grown(growth);
                 Answer::Taken(Some(charge))
             }
             // The MDT gives nothing rather than a part of what is asked for: less may be there.
-            Err(Declined::TooLittle) if is_short && bytes >= wanted_bytes => Answer::Short {
+            (Err(Declined::TooLittle), Some(owner)) if bytes >= wanted_bytes => Answer::Short {
                 is_held: asked.told.iter().any(|told| told.held_bytes > 0),
                 may_have_blocks: dense_end.is_none() && matches!(growth, Growth::Range(_)),
+                owner,
             },
-            Err(_) => Answer::Void,
+            (Err(_), _) => Answer::Void,
         })
+    }
+
+    /// Asks for room of user and group, and of the project where that counts.
+    async fn ask_mdt_for_room(
+        &self,
+        inode: &Inode,
+        asked: &Asked,
+        wanted_bytes: u64,
+    ) -> Result<QuotaFileRoomResp, Fault> {
+        let Owners { uid, gid, project } = asked.owners;
+        let told = |at: usize| asked.told.get(at).copied().unwrap_or_default();
+        let (user, group, ino) = (told(0), told(1), inode.ino);
+        if project.is_some() {
+            let in_project = told(2);
+            let request = QuotaFileRoomReq { ino, uid, gid, project, wanted_bytes, user, group, in_project };
+            return self.mds.ask(&request).await;
+        }
+        let answer = self.mds.ask(&QuotaRoomReq { uid, gid, wanted_bytes, user, group, ino }).await?;
+        let QuotaRoomResp { user_bytes, group_bytes, dense_end } = answer;
+        let room = QuotaFileRoom { user_bytes, group_bytes, project_bytes: None, dense_end };
+        Ok(QuotaFileRoomResp { project: 0, room: Some(room) })
     }
 
     /// A write for which room was taken has come to its end; `has_arrived`: all of it is at the OSTs.
@@ -525,147 +654,15 @@ impl Client {
 }
 
 /// No room is left for a file.
-fn refusal(inode: &Inode) -> Fault {
-    let owners = inode.lock().owners;
+fn refusal(inode: &Inode, owner: Owner) -> Fault {
     let of = |o: Owners| format!("a file of user {} and group {}", o.uid, o.gid);
+    let owners = inode.lock().owners;
     Fault::new(Code::OverQuota)
         .what("no more may be written to")
         .subject(owners.map(of).unwrap_or_default())
-        .why("one of them has used up what is allowed")
+        .why(format!("{owner} has used up what is allowed"))
+        .next(format!("remove files, or ask the administrator for more: lfs quota {}", owner.option()))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const BOB: Owners = Owners { uid: 1000, gid: 50 };
-    const NOW: Mono = Mono(0);
-
-    fn given(user: Option<u64>, group: Option<u64>) -> Arc<QuotaReservations> {
-        let limits = Arc::<QuotaReservations>::default();
-        limits.told(7);
-        let asked = limits.ask(BOB, NOW);
-        assert!(limits.answered(&asked, [user, group], (0, NOW)).is_ok());
-        limits
-    }
-
-    #[test]
-    fn no_more_is_taken_than_both_have() {
-        let limits = given(Some(100), Some(60));
-        let mut first = limits.take(BOB, 40, NOW).expect("given");
-        assert!(limits.take(BOB, 40, NOW).is_none(), "the group has 20");
-        let second = limits.take(BOB, 20, NOW).expect("given");
-        assert!(first.join(second).is_ok());
-        assert_eq!(limits.ask(BOB, NOW).told, [RoomUse { held_bytes: 60, uncounted_bytes: 0 }; 2]);
-        assert!(limits.take(BOB, 0, NOW).is_none(), "nothing is given while the MDT is asked");
-        drop(first);
-        let stranger = Owners { uid: 1, gid: 1 };
-        assert!(limits.take(stranger, 1, NOW).is_none(), "the MDT is to be asked");
-        let free = given(None, None);
-        let all: Vec<Charge> = (0..3).filter_map(|_| free.take(BOB, u64::MAX, NOW)).collect();
-        assert_eq!(all.len(), 3, "however much somebody without a limit reserves");
-        all.into_iter().for_each(|charge| charge.arrived(false));
-        assert_eq!(free.ask(BOB, NOW).told, [RoomUse::default(); 2]);
-        let timed = given(Some(100), None);
-        assert!(timed.take(BOB, 1, NOW.plus_ms(TRUSTED_MS)).is_none(), "told too long ago");
-    }
-
-    #[test]
-    fn what_nobody_reports_is_told_once_unless_the_answer_is_lost() {
-        let limits = given(Some(100), None);
-        limits.take(BOB, 40, NOW).expect("given").arrived(false);
-        limits.take(BOB, 10, NOW).expect("given").arrived(true);
-        let asked = limits.ask(BOB, NOW);
-        assert_eq!(asked.told[0], RoomUse { held_bytes: 0, uncounted_bytes: 40 });
-        limits.not_answered(&asked);
-        assert_eq!(limits.ask(BOB, NOW).told, asked.told, "the MDT may not have heard of it");
-        assert_eq!(limits.ask(BOB, NOW).told[0], RoomUse::default());
-    }
-
-    #[test]
-    fn another_serial_voids_what_was_given_and_keeps_what_is_held() {
-        let limits = given(Some(100), None);
-        let charge = limits.take(BOB, 40, NOW).expect("given");
-        limits.told(7);
-        assert!(limits.take(BOB, 1, NOW).is_some(), "the same");
-        limits.told(8);
-        assert!(limits.is_on() && limits.take(BOB, 1, NOW).is_none());
-        assert_eq!(limits.held_bytes(BOB), 80, "of the user and of the group");
-        let asked = limits.ask(BOB, NOW);
-        limits.told(9);
-        assert_eq!(limits.answered(&asked, [None, None], (1, NOW)).err(), Some(Declined::Forgotten));
-        assert!(limits.take(BOB, 1, NOW).is_none(), "that was given under other limits");
-        limits.told(0);
-        drop(charge);
-        assert!(!limits.is_on() && limits.held_bytes(BOB) == 0);
-    }
-
-    #[test]
-    fn whoever_asks_takes_before_others_can() {
-        let limits = given(Some(0), None);
-        let asked = limits.ask(BOB, NOW);
-        let taken = limits.answered(&asked, [Some(100), None], (80, NOW));
-        let charge = taken.unwrap_or_else(|declined| panic!("{declined:?}"));
-        assert!(limits.take(BOB, 21, NOW).is_none() && limits.take(BOB, 20, NOW).is_some(), "the rest");
-        assert_eq!(charge.bytes, 80);
-        let asked = limits.ask(BOB, NOW);
-        assert_eq!(asked.told[0].held_bytes, 80, "the rest was dropped");
-        let declined = limits.answered(&asked, [Some(100), Some(10)], (80, NOW)).err();
-        assert_eq!(declined, Some(Declined::TooLittle), "the group has less");
-        assert!(limits.take(BOB, 10, NOW).is_some(), "which others can take");
-    }
-
-    fn write(state: &mut State, range: Range<u64>) -> u64 {
-        let growth = Growth::Range(range);
-        let bytes = state.growth_bytes(&growth);
-        state.grown(&growth);
-        bytes
-    }
-
-    #[test]
-    fn only_what_has_no_blocks_yet_needs_room() {
-        let mut state = State { exclusive: true, ..State::default() };
-        assert_eq!(write(&mut state, 0..100), 4096);
-        assert_eq!(write(&mut state, 100..4096), 0, "the same block");
-        assert_eq!(write(&mut state, 4096..10_000), 8192);
-        assert_eq!(write(&mut state, 50..12_288), 0, "over what is there");
-        assert_eq!(write(&mut state, 20_000..20_001), 4096, "behind a hole");
-        assert_eq!(write(&mut state, 20_000..20_001), 4096, "which is the shorter range");
-        assert_eq!(write(&mut state, 12_288..24_576), 12_288);
-        assert_eq!(state.growth_bytes(&Growth::Anywhere(1)), 8192);
-        assert_eq!(state.growth_bytes(&Growth::Range(u64::MAX - 1..u64::MAX)), 4095);
-        assert_eq!(state.growth_bytes(&Growth::Range(1 << 60..u64::MAX)), GROWTH_MAX_BYTES);
-        state.add_dense(0..32_768);
-        assert_eq!(write(&mut state, 24_576..32_768), 0);
-        state.noticed();
-        assert_eq!(write(&mut state, 0..4096), 4096, "somebody may have cut it");
-        let mut shared = State::default();
-        assert_eq!(write(&mut shared, 0..100), 4096);
-        shared.add_dense(0..32_768);
-        assert_eq!(write(&mut shared, 0..100), 4096, "somebody may have made a hole");
-    }
-
-    #[test]
-    fn a_log_that_is_opened_again_needs_a_block_for_each_block_of_lines() {
-        let mut state = State { exclusive: true, ..State::default() };
-        let lines = |state: &mut State, range: Range<u64>| -> u64 {
-            range.step_by(100).map(|at| write(state, at..at + 100)).sum()
-        };
-        assert_eq!(lines(&mut state, 1_000_000..1_100_000), 25 * 4096);
-        assert_eq!(write(&mut state, 0..4096), 4096, "its header");
-        assert_eq!(lines(&mut state, 1_100_000..1_200_000), 24 * 4096);
-        assert_eq!(write(&mut state, 0..1_000_000), 999_424, "up to the first of the lines");
-        assert_eq!(write(&mut state, 0..1_200_000), 0);
-    }
-
-    #[test]
-    fn blocks_of_a_file_that_leaves_the_mdt_are_those_that_its_sectors_filled() {
-        let mut state = State { exclusive: true, ..State::default() };
-        state.dense = 512..9_728;
-        state.no_more_sectors();
-        assert_eq!(state.dense, 4096..8192);
-        state.dense = 512..2_048;
-        state.no_more_sectors();
-        assert_eq!(state.dense, 0..0);
-    }
-}
+mod tests;

@@ -11,6 +11,7 @@ pub(crate) mod fast_path;
 mod flush;
 mod fsync;
 mod getattr;
+mod ioctl;
 pub(crate) mod kernel_cache;
 pub(crate) mod known;
 mod link;
@@ -73,6 +74,7 @@ pub(crate) fn name(op: &Op) -> &'static str {
         Op::Release(_) => "release",
         Op::Fallocate(_) => "fallocate",
         Op::Lseek(_) => "seek",
+        Op::Ioctl(_) => "ioctl",
         Op::CopyFileRange(_) => "copy_range",
         Op::Getlk(_) => "getlk",
         Op::Setlk(_) => "setlk",
@@ -136,6 +138,7 @@ pub(crate) async fn dispatch(fs: Arc<BrindleFs>, who: Who, op: Op) -> Result<Don
         Op::Release(op) => release::handle(&fs, &who, op).await,
         Op::Fallocate(op) => fallocate::handle(client, &who, op).await,
         Op::Lseek(op) => seek::handle(client, op).await,
+        Op::Ioctl(op) => ioctl::handle(client, &who, op).await.map_err(gone),
         Op::CopyFileRange(op) => copy_range::handle(client, &who, op).await,
         Op::Getlk(op) => lock::get(client, &who, op).await,
         Op::Setxattr(op) => {
@@ -154,7 +157,7 @@ pub(crate) async fn dispatch(fs: Arc<BrindleFs>, who: Who, op: Op) -> Result<Don
         Op::Readdir(op) => readdir::handle(client, &who, op).await,
         Op::Releasedir(_) => Ok(Reply::ok()),
         Op::Fsyncdir(_) => fsync::directory(client, &who).await,
-        Op::Statfs => statfs::handle(client).await,
+        Op::Statfs => statfs::handle(client, &who).await,
         Op::Access(_) => Ok(access::handle()),
     };
     reply.map(Done::from)

@@ -232,6 +232,12 @@ impl Reply {
         Reply::fixed(&LseekOut { offset })
     }
 
+    /// The answer to IOCTL: what the caller gets.
+    pub fn ioctl(data: Bytes) -> Reply {
+        let head = IoctlOut { result: 0, flags: 0, in_iovs: 0, out_iovs: 0 };
+        Reply { errno: 0, fixed: head.as_bytes().to_vec(), data: vec![data], given: None }
+    }
+
     /// The answer to GETLK: the lock in the way, or `None` if the range is free. `pid` is the holder's process.
     pub fn lock(holder: Option<&Lock>) -> Reply {
         let lk = match holder {

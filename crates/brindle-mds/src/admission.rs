@@ -17,6 +17,8 @@ use brindle_types::{Code, Fault, Ino, Result, SessionId};
 use brindle_wire::frame::{decode_body, encode_body};
 use brindle_wire::mds::hsm::{HsmActReq, HsmAsk, HsmRecallReq, HsmSetReq, HsmStateReq};
 use brindle_wire::mds::lock::{CancelLockReq, GetLockReq, LockKind, SetLockReq};
+use brindle_wire::mds::project::ProjectGetReq;
+use brindle_wire::mds::quota::QuotaSubject;
 use brindle_wire::mds::report::WriteReport;
 use brindle_wire::mds::scan::{DEPTH_MAX, ScanReq};
 use brindle_wire::mds::session::ReclaimOpen;
@@ -108,23 +110,20 @@ impl Request<'_> {
             Op::Close | Op::Report | Op::Fsync => self.reports(op),
             Op::InlineRead => self.reads(|req: &inline::InlineReadReq, by| by.holds_for_reading(req.ino)),
             Op::InlineWrite | Op::Convert | Op::Spill | Op::Invalidate => self.writes(op),
-            Op::AppendReserve | Op::AppendDone | Op::QuotaRoom => self.writes(op),
+            Op::AppendReserve | Op::AppendDone | Op::QuotaRoom | Op::QuotaFileRoom => self.writes(op),
             Op::LayoutGet => self.reads(|req: &convert::LayoutGetReq, by| is_open(by, req.ino)),
             Op::GetLock | Op::SetLock | Op::CancelLock => self.locks(op),
             Op::SetStripe | Op::GetStripe | Op::Migrate => self.layout(op),
             Op::Scan => self.scans(),
-            Op::QuotaUse => self.with(
-                |req: &mut quota::QuotaUseReq| {
-                    self.take_cred(&mut req.cred)?;
-                    numbers::quota_owner_to_fs(self.limits, req)
-                },
-                |_, _| Ok(()),
-            ),
+            Op::QuotaUse | Op::QuotaShow => self.shows_quota(op),
+            Op::ProjectGet => self.reads(|req: &ProjectGetReq, by| by.may_see(req.ino)),
             Op::HsmState | Op::HsmAct | Op::HsmSet | Op::HsmRecall => self.tiering(op),
             // Names of what lies outside, what others do, and the file system as a whole: not from a host that is not trusted with root.
             Op::PathOf | Op::MdtWaits | Op::QuotaSet | Op::HsmBacklog | Op::PolicyScan | Op::PolicyRemove => {
                 self.roots_only(op)
             }
+            // As Linux has it for user namespaces: a project is how the tree of such a host is limited.
+            Op::ProjectSet | Op::QuotaChange | Op::QuotaList => self.roots_only(op),
             Op::HsmTake | Op::HsmProgress | Op::HsmDone | Op::HsmImport => self.roots_only(op),
             // Administrators' and servers', whoever the host says that it is.
             Op::OstUse | Op::OwnerQuery | Op::FenceTable | Op::SessionRights | Op::BackupRead => refused(op),
@@ -320,7 +319,34 @@ impl Request<'_> {
                 self.reads(|req: &append::AppendReserveReq, by| by.holds_for_writing(req.ino))
             }
             Op::AppendDone => self.reads(|req: &append::AppendDoneReq, by| by.holds_for_writing(req.ino)),
-            _ => self.reads(|req: &quota::QuotaRoomReq, by| by.may_reserve(req)),
+            Op::QuotaFileRoom => {
+                self.reads(|req: &quota::QuotaFileRoomReq, by| by.may_reserve(req.ino, (req.uid, req.gid)))
+            }
+            _ => self.reads(|req: &quota::QuotaRoomReq, by| by.may_reserve(req.ino, (req.uid, req.gid))),
+        }
+    }
+
+    fn shows_quota(&self, op: Op) -> Outcome {
+        let to_fs = |owner, id| numbers::quota_owner_to_fs(self.limits, owner, id);
+        match op {
+            Op::QuotaShow => self.with(
+                |req: &mut quota::QuotaShowReq| {
+                    self.take_cred(&mut req.cred)?;
+                    if let QuotaSubject::Owner { owner, id } = &mut req.subject {
+                        *id = to_fs(*owner, *id)?;
+                    }
+                    Ok(())
+                },
+                |_, _| Ok(()),
+            ),
+            _ => self.with(
+                |req: &mut quota::QuotaUseReq| {
+                    self.take_cred(&mut req.cred)?;
+                    req.id = to_fs(req.owner, req.id)?;
+                    Ok(())
+                },
+                |_, _| Ok(()),
+            ),
         }
     }
 

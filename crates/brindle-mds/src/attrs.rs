@@ -166,7 +166,8 @@ pub async fn recount(mdt: &Mdt, ino: Ino) -> Result<()> {
         let Some(mut file) = inode::find(t, ino)? else { return Ok(()) };
         if file.open_for_write {
             // Whoever has it open need not change any of this.
-            t.after(move |live| live.uncount(ino, file.uid, file.gid));
+            let owners = file.owners();
+            t.after(move |live| live.uncount(ino, owners));
             return Ok(());
         }
         let layout_epoch = |inode: &Inode| inode.file.as_ref().map(|body| body.layout.epoch);

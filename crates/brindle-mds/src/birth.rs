@@ -1,4 +1,4 @@
-//! New inodes: owner, group, mode, inherited ACLs and layout.
+//! New inodes: owner, group, mode, inherited ACLs, layout and project.
 
 use brindle_layout::inherit_layout;
 use brindle_types::{FileType, Ino, Layout, LayoutPolicy, Pair, Result};
@@ -80,6 +80,8 @@ pub fn make(t: &mut Txn<'_>, dir: &Inode, birth: &Birth<'_>) -> Step<Inode> {
         truncate_epoch: t.pair(),
         file,
         layout_policy: dir.layout_policy.clone().filter(|_| is_dir),
+        project: dir.project_of_new(),
+        inherits_project: dir.inherits_project && is_dir,
     })
 }
 

@@ -105,7 +105,7 @@ struct Checker<'a, R: Rows + ?Sized> {
     inodes: BTreeMap<Ino, Seen>,
     entries: BTreeMap<Ino, u32>,
     subdirs: BTreeMap<Ino, u32>,
-    used: BTreeMap<(u8, u32), Usage>,
+    used: BTreeMap<(Kind, u32), Usage>,
     findings: Vec<Finding>,
 }
 
@@ -207,7 +207,7 @@ impl<R: Rows + ?Sized> Checker<'_, R> {
         if let Some(body) = &inode.file {
             self.layout(inode.ino, &body.layout);
         }
-        for owner in [(Kind::User as u8, inode.uid), (Kind::Group as u8, inode.gid)] {
+        for owner in inode.owners().each() {
             let used = self.used.entry(owner).or_default();
             *used = used.apply(Delta::of(&inode, 1));
         }
@@ -405,10 +405,9 @@ impl<R: Rows + ?Sized> Checker<'_, R> {
 
     /// Invariant 11.
     fn usage(&mut self) -> Result<()> {
-        for kind in [Kind::User, Kind::Group] {
+        for kind in Kind::ALL {
             let counted: BTreeMap<u32, Usage> = usage::list(self.rows, kind)?.into_iter().collect();
-            let real =
-                self.used.iter().filter(|((k, _), _)| *k == kind as u8).map(|((_, id), used)| (*id, *used));
+            let real = self.used.iter().filter(|((k, _), _)| *k == kind).map(|((_, id), used)| (*id, *used));
             let real: BTreeMap<u32, Usage> = real.collect();
             let ids: BTreeSet<u32> = counted.keys().chain(real.keys()).copied().collect();
             for id in ids {

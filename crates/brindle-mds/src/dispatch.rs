@@ -73,10 +73,23 @@ async fn dispatch_others(mdt: &Mdt, call: &Call, body: &[u8]) -> Bytes {
         Op::ChangelogMask => run(mdt, call, body, changelog_readers::handle_mask).await,
         Op::ChangelogInfo => run(mdt, call, body, changelog_readers::handle_info).await,
         Op::ChangelogRead => run(mdt, call, body, changelog_read::handle).await,
+        Op::MdtWaits => run(mdt, call, body, waits::handle).await,
+        _ => dispatch_quotas(mdt, call, body).await,
+    }
+}
+
+/// Usage, limits and projects.
+async fn dispatch_quotas(mdt: &Mdt, call: &Call, body: &[u8]) -> Bytes {
+    match call.op {
         Op::QuotaUse => run(mdt, call, body, quota::handle_use).await,
         Op::QuotaSet => run(mdt, call, body, quota::handle_set).await,
-        Op::QuotaRoom => run(mdt, call, body, quota::handle_room).await,
-        Op::MdtWaits => run(mdt, call, body, waits::handle).await,
+        Op::QuotaShow => run(mdt, call, body, quota::handle_show).await,
+        Op::QuotaChange => run(mdt, call, body, quota::handle_change).await,
+        Op::QuotaList => run(mdt, call, body, quota::handle_list).await,
+        Op::QuotaRoom => run(mdt, call, body, quota_room::handle).await,
+        Op::QuotaFileRoom => run(mdt, call, body, quota_room::handle_file).await,
+        Op::ProjectGet => run(mdt, call, body, project::handle_get).await,
+        Op::ProjectSet => run(mdt, call, body, project::handle_set).await,
         _ => dispatch_tiering(mdt, call, body).await,
     }
 }

@@ -71,5 +71,7 @@ fn root(now: Time) -> Inode {
         truncate_epoch: Pair::ZERO,
         file: None,
         layout_policy: None,
+        project: 0,
+        inherits_project: false,
     }
 }

@@ -142,8 +142,8 @@ pub fn restore(
     }
     if open.access.write && inode.may_have_objects() {
         // What reports before the restart have told of that is not known any more.
-        let (ino, uid, gid) = (inode.ino, inode.uid, inode.gid);
-        t.after(move |live| live.uncount(ino, uid, gid));
+        let (ino, owners) = (inode.ino, inode.owners());
+        t.after(move |live| live.uncount(ino, owners));
     }
     Ok(())
 }

@@ -96,6 +96,14 @@ fn tell(t: &Txn<'_>, call: &Call, dir: Ino, name: &[u8]) -> Result<()> {
     entry.map_or(Ok(()), |entry| t.tell_inode(call, &named(t, dir, name, entry)?))
 }
 
+/// The refusal to name an inode in a directory whose project is inherited, and another one. `mv` copies then.
+pub fn other_project(dir: &Inode, child: &Inode) -> Fault {
+    Fault::new(Code::CrossDevice)
+        .subject(child.ino.fid().to_string())
+        .why(format!("it is in project {}, and the directory is for project {}", child.project, dir.project))
+        .data("nothing was changed")
+}
+
 /// The directory's contents changed.
 pub fn touch_dir(t: &Txn<'_>, dir: &mut Inode) {
     dir.mtime = t.now;

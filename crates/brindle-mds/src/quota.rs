@@ -1,4 +1,4 @@
-//! QuotaTable of users and groups, and the room that mounts are given under them.
+//! Limits of users, groups and projects, and the room that mounts are given under them.
 //!
 //! The number of inodes is looked at in the batch that makes one. Bytes are written to OSTs without the MDT: a mount asks for room
 //! first (`ops/quota.rs`) and takes of it what a write may allocate before the write is answered, so that nothing that was
@@ -10,17 +10,23 @@
 //!
 //! Rooms are volatile. After a restart mounts ask anew and say what they have taken; until each has, the limits may be exceeded by
 //! what it has in its buffer.
+//!
+//! A soft limit counts when its grace time is over. The time begins in the batch in which usage goes over the limit, and ends in the one
+//! in which it goes back ([`QuotaTable::graces`]), whatever causes it.
 //! Invariant: what is used, uncounted, held and given under a limit is at most the limit, or nothing more is given.
 
 use std::collections::BTreeMap;
 
 use brindle_stdx::Mono;
+use brindle_types::attr::Time;
 use brindle_types::{Code, Fault, Result, SessionId};
 use brindle_wire::mds::quota::RoomUse;
+use brindle_wire::mds::session::LIMITS_OF_PROJECTS;
 
 use crate::mdt::Txn;
-use crate::store::limit::{self, Limit};
-use crate::store::usage::{self, Kind};
+use crate::store::limit::{self, Limit, Settings};
+use crate::store::row::FormatLevel;
+use crate::store::usage::{self, Delta, Kind, Owners};
 use crate::store::{Changes, Rows};
 
 /// Most room that a mount is given at once, unless it wants to write more.
@@ -33,13 +39,18 @@ pub const LAPSE_MS: u64 = 20_000;
 /// How long nobody waits again for an OST that did not answer, or for a count that took too long.
 const PUT_OFF_MS: u64 = 10_000;
 
-/// A user or a group.
+/// Under a soft limit whose grace time is not over, and no hard one, so much may be used.
+const UNTIL_GRACE_ENDS_BYTES: u64 = 1 << 62;
+
+/// A user, a group or a project.
 pub type Owner = (Kind, u32);
 
-/// Limits of users and groups, their usage, and the reservations of mounts.
+/// Limits of users, groups and projects, and the reservations of mounts.
 #[derive(Default)]
 pub struct QuotaTable {
+    /// As their rows are.
     by_owner: BTreeMap<Owner, Limit>,
+    settings: Settings,
     term: u32,
     /// How often limits were changed in this term.
     changes: u32,
@@ -155,55 +166,136 @@ impl QuotaTable {
     /// As the rows tell.
     pub fn load(rows: &impl Rows, term: u32) -> Result<QuotaTable> {
         let by_owner = limit::list(rows)?.into_iter().collect();
-        Ok(QuotaTable { by_owner, term, ..QuotaTable::default() })
+        let settings = limit::settings(rows)?;
+        Ok(QuotaTable { by_owner, settings, term, ..QuotaTable::default() })
     }
 
-    /// Limits of `owner`; zeros for none.
+    /// Limits of `owner` that count; zeros for none.
     pub fn of(&self, owner: Owner) -> Limit {
-        self.by_owner.get(&owner).copied().unwrap_or_default()
+        let row = self.by_owner.get(&owner).copied();
+        let default = self.settings.of(owner.0).limit;
+        match row {
+            Some(own) if !own.is_default => own,
+            // Root, its group, and what has no project have no default.
+            _ if default.is_none() || owner.1 == 0 => Limit::default(),
+            row => {
+                let Limit { inodes_grace_end, bytes_grace_end, .. } = row.unwrap_or_default();
+                Limit { inodes_grace_end, bytes_grace_end, is_default: true, ..default }
+            }
+        }
     }
 
-    /// The limits of `owner` are these from now on.
-    pub fn set(&mut self, owner: Owner, limit: Limit) {
+    /// Settings of users, groups and projects.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Owners with a row, of one kind, behind a number.
+    pub fn owners_behind(&self, kind: Kind, behind: Option<u32>) -> impl Iterator<Item = u32> {
+        let first = behind.map_or(Some(0), |last| last.checked_add(1));
+        let ids = first.map(|first| self.by_owner.range((kind, first)..=(kind, u32::MAX)));
+        ids.into_iter().flatten().map(|((_, id), _)| *id)
+    }
+
+    /// The row of `owner` is this one from now on.
+    pub fn set(&mut self, owner: Owner, row: Option<Limit>) {
         self.changes += 1;
-        match limit == Limit::default() {
-            true => _ = self.by_owner.remove(&owner),
-            false => _ = self.by_owner.insert(owner, limit),
-        }
-        if limit.bytes_max == 0 {
-            self.rooms.remove(&owner);
+        self.set_graces(owner, row);
+        self.drop_rooms();
+    }
+
+    /// The row has other grace times.
+    pub fn set_graces(&mut self, owner: Owner, row: Option<Limit>) {
+        match row {
+            None => _ = self.by_owner.remove(&owner),
+            Some(limit) => _ = self.by_owner.insert(owner, limit),
         }
     }
 
-    /// Another number after each change; 0 where no limit of bytes is.
+    /// Default limits and grace times are these from now on.
+    pub fn set_settings(&mut self, settings: Settings) {
+        self.changes += 1;
+        self.settings = settings;
+        self.drop_rooms();
+    }
+
+    /// Nobody needs room where there is no limit any more.
+    fn drop_rooms(&mut self) {
+        let mut rooms = std::mem::take(&mut self.rooms);
+        rooms.retain(|owner, _| self.of(*owner).limits_bytes());
+        self.rooms = rooms;
+    }
+
+    /// A mount is to ask for all that it was given, because a file has another project.
+    pub fn void_rooms(&mut self) {
+        self.changes += 1;
+    }
+
+    /// Whether the bytes of some owner of this kind are limited.
+    fn limits_bytes(&self, kind: Kind) -> bool {
+        let own = self.by_owner.range((kind, 0)..=(kind, u32::MAX)).any(|(_, limit)| limit.limits_bytes());
+        own || self.settings.of(kind).limit.limits_bytes()
+    }
+
+    /// Another number after each change; 0 where no limit of bytes is. Says also whether there are any of projects.
     pub fn serial(&self) -> u64 {
-        let is_limited = self.by_owner.values().any(|limit| limit.bytes_max > 0);
-        if is_limited { (u64::from(self.term) << 32) + u64::from(self.changes) + 1 } else { 0 }
+        if !Kind::ALL.into_iter().any(|kind| self.limits_bytes(kind)) {
+            return 0;
+        }
+        let of_projects = if self.limits_bytes(Kind::Project) { LIMITS_OF_PROJECTS } else { 0 };
+        ((u64::from(self.term) << 32) + u64::from(self.changes) + 1) | of_projects
+    }
+
+    fn is_empty(&self) -> bool {
+        self.by_owner.is_empty() && self.settings == Settings::default()
     }
 
     /// Refuses a batch that takes somebody over his limit, if limits count for it.
     pub fn check(&self, t: &Txn<'_>) -> Result<()> {
-        if self.by_owner.is_empty() {
+        let changes: &Changes<'_> = t;
+        if self.is_empty() || !changes.is_limited() {
             return Ok(());
         }
-        let changes: &Changes<'_> = t;
-        for (kind, id, delta) in changes.limited_usage() {
-            let Some(limit) = self.by_owner.get(&(kind, id)) else { continue };
-            let used = usage::get(t, kind as u8, id)?.apply(delta);
-            if delta.inodes > 0 && limit.inodes_max > 0 && used.inodes > limit.inodes_max {
-                let why = format!("the limit is {} files and directories", limit.inodes_max);
-                return Err(over((kind, id), why));
+        for (owner, delta) in changes.usage_changes() {
+            let limit = self.of(owner);
+            if limit.is_none() {
+                continue;
             }
-            if delta.bytes > 0 && limit.bytes_max > 0 && used.bytes > limit.bytes_max {
-                let why = format!("the limit is {} KiB", limit.bytes_max / 1024);
-                return Err(over((kind, id), why));
+            let (used, max) = (usage::get(t, owner)?.apply(delta), limit.enforced(t.now));
+            if delta.inodes > 0 && max.inodes > 0 && used.inodes > max.inodes {
+                let what = format!("{} files and directories", max.inodes);
+                return Err(over(owner, what, max.inodes != limit.inodes_max));
+            }
+            if delta.bytes > 0 && max.bytes > 0 && used.bytes > max.bytes {
+                let what = format!("{} KiB", max.bytes / 1024);
+                return Err(over(owner, what, max.bytes != limit.bytes_max));
             }
         }
         Ok(())
     }
 
+    /// Owners whose grace times begin or end with a batch, and their rows from then on.
+    pub fn graces(&self, t: &Txn<'_>) -> Result<Vec<(Owner, Option<Limit>)>> {
+        let mut begun = Vec::new();
+        if self.is_empty() {
+            return Ok(begun);
+        }
+        let changes: &Changes<'_> = t;
+        for (owner, delta) in changes.usage_changes().filter(|(_, delta)| *delta != Delta::default()) {
+            let limit = self.of(owner);
+            if !limit.has_soft() {
+                continue;
+            }
+            let timed = limit.timed(usage::get(t, owner)?.apply(delta), self.settings.of(owner.0), t.now);
+            if timed != limit {
+                begun.push((owner, row_of(timed)));
+            }
+        }
+        Ok(begun)
+    }
+
     fn rooms_mut(&mut self, owner: Owner) -> Option<&mut Rooms> {
-        if self.of(owner).bytes_max == 0 {
+        if !self.of(owner).limits_bytes() {
             return None;
         }
         let begun = self.changes;
@@ -218,8 +310,8 @@ impl QuotaTable {
     }
 
     /// Usage of these owners in a file is no longer known to any client.
-    pub fn doubt(&mut self, uid: u32, gid: u32) {
-        for owner in [(Kind::User, uid), (Kind::Group, gid)] {
+    pub fn doubt(&mut self, owners: Owners) {
+        for owner in owners.each() {
             if let Some(rooms) = self.rooms.get_mut(&owner) {
                 rooms.doubts += 1;
             }
@@ -268,10 +360,13 @@ impl QuotaTable {
         (owner, used_bytes): (Owner, u64),
         session: SessionId,
         ask: Ask,
-        now: Mono,
+        (now, civil): (Mono, Time),
     ) -> Option<u64> {
         let Ask { room, wanted_bytes, doubts } = ask;
-        let bytes_max = self.of(owner).bytes_max;
+        let bytes_max = match self.of(owner).enforced(civil).bytes {
+            0 => UNTIL_GRACE_ENDS_BYTES,
+            bytes => bytes,
+        };
         let rooms = self.rooms_mut(owner)?;
         rooms.by_session.remove(&session);
         // What lapses may have been written.
@@ -296,9 +391,34 @@ impl QuotaTable {
     }
 }
 
+/// The row of these limits; `None` where the default ones count and no grace time runs.
+pub fn row_of(limit: Limit) -> Option<Limit> {
+    let Limit { inodes_grace_end, bytes_grace_end, is_default, .. } = limit;
+    match (is_default, inodes_grace_end, bytes_grace_end) {
+        (false, ..) => Some(limit),
+        (true, None, None) => None,
+        (true, ..) => Some(Limit { inodes_grace_end, bytes_grace_end, is_default, ..Limit::default() }),
+    }
+}
+
 /// The refusal.
-fn over(owner: Owner, why: String) -> Fault {
+fn over(owner: Owner, limit: String, is_soft: bool) -> Fault {
+    let why = match is_soft {
+        true => format!("the soft limit is {limit}, and its grace time is over"),
+        false => format!("the limit is {limit}"),
+    };
     Fault::new(Code::OverQuota).what("this is more than is allowed to").subject(name(owner)).why(why)
+}
+
+/// The refusal of what not all servers can read yet.
+pub fn needs_level(t: &Txn<'_>, what: &'static str, subject: String, needs: &'static str) -> Fault {
+    let (needed, level) = (FormatLevel::PROJECTS.0, t.mdt().engine().level().0);
+    Fault::new(Code::NewerFormat)
+        .what(what)
+        .subject(subject)
+        .why(format!("{needs} format level {needed}, and the file system has {level}"))
+        .data("nothing was changed")
+        .next("upgrade all servers, then: brindle fs upgrade")
 }
 
 /// An owner for people.
@@ -306,6 +426,7 @@ pub fn name((kind, id): Owner) -> String {
     match kind {
         Kind::User => format!("user {id}"),
         Kind::Group => format!("group {id}"),
+        Kind::Project => format!("project {id}"),
     }
 }
 
@@ -318,10 +439,11 @@ mod tests {
     const B: SessionId = SessionId(2);
     const NOTHING: RoomUse = RoomUse { held_bytes: 0, uncounted_bytes: 0 };
     const NOW: Mono = Mono(0);
+    const CIVIL: Time = Time { secs: 1000, nanos: 0 };
 
     fn limited(bytes_max: u64) -> QuotaTable {
         let mut limits = QuotaTable { term: 3, ..QuotaTable::default() };
-        limits.set(BOB, Limit { inodes_max: 0, bytes_max });
+        limits.set(BOB, Some(Limit { bytes_max, ..Limit::default() }));
         assert_eq!(give(&mut limits, (BOB, 0), A, (NOTHING, 1), NOW), Some(0), "the OSTs were not asked");
         count(&mut limits);
         limits
@@ -334,7 +456,7 @@ mod tests {
         (room, wanted_bytes): (RoomUse, u64),
         now: Mono,
     ) -> Option<u64> {
-        limits.give(used, session, Ask { room, wanted_bytes, doubts: Doubts::Count }, now)
+        limits.give(used, session, Ask { room, wanted_bytes, doubts: Doubts::Count }, (now, CIVIL))
     }
 
     fn count(limits: &mut QuotaTable) {
@@ -346,13 +468,13 @@ mod tests {
     #[test]
     fn the_serial_is_zero_without_limits_of_bytes_and_never_the_same_twice() {
         let mut limits = QuotaTable { term: 3, ..QuotaTable::default() };
-        limits.set(BOB, Limit { inodes_max: 5, bytes_max: 0 });
+        limits.set(BOB, Some(Limit { inodes_max: 5, ..Limit::default() }));
         assert_eq!(limits.serial(), 0, "inodes are counted without mounts");
-        limits.set(BOB, Limit { inodes_max: 5, bytes_max: 1 });
+        limits.set(BOB, Some(Limit { inodes_max: 5, bytes_max: 1, ..Limit::default() }));
         let first = limits.serial();
-        limits.set(BOB, Limit::default());
+        limits.set(BOB, None);
         assert_eq!(limits.serial(), 0);
-        limits.set(BOB, Limit { inodes_max: 0, bytes_max: 1 });
+        limits.set(BOB, Some(Limit { bytes_max: 1, ..Limit::default() }));
         assert!(limits.serial() > first && first >> 32 == 3);
         assert_eq!(limits.of((Kind::Group, 1000)), Limit::default());
     }
@@ -446,7 +568,7 @@ mod tests {
         assert!(limits.counting(BOB, later).is_some());
         let ask = Ask { room: NOTHING, wanted_bytes: 1, doubts: Doubts::Pass };
         assert_eq!(
-            limits.give((BOB, 0), A, ask, later),
+            limits.give((BOB, 0), A, ask, (later, CIVIL)),
             Some(1 << 17),
             "and if it is silent again, believed"
         );
@@ -470,15 +592,15 @@ mod tests {
     fn a_doubt_is_cleared_by_what_was_asked_after_it() {
         let mut limits = limited(1 << 20);
         assert_eq!(give(&mut limits, (BOB, 0), A, (NOTHING, 1), NOW), Some(1 << 17));
-        limits.doubt(1000, 7);
+        limits.doubt(Owners { uid: 1000, gid: 7, project: 0 });
         let counting = limits.counting(BOB, NOW).expect("a file is in doubt");
-        limits.doubt(7, 1000);
-        limits.doubt(1000, 7);
+        limits.doubt(Owners { uid: 7, gid: 1000, project: 1000 });
+        limits.doubt(Owners { uid: 1000, gid: 7, project: 0 });
         limits.counted(BOB, counting, Outcome::All, NOW);
         assert_eq!(give(&mut limits, (BOB, 0), A, (NOTHING, 1), NOW), Some(0), "another one came meanwhile");
         let old = limits.counting(BOB, NOW).expect("it is in doubt");
-        limits.set(BOB, Limit::default());
-        limits.set(BOB, Limit { inodes_max: 0, bytes_max: 1 << 20 });
+        limits.set(BOB, None);
+        limits.set(BOB, Some(Limit { bytes_max: 1 << 20, ..Limit::default() }));
         assert_eq!(give(&mut limits, (BOB, 0), A, (NOTHING, 1), NOW), Some(0), "as with a first limit");
         limits.counted(BOB, old, Outcome::All, NOW);
         assert_eq!(

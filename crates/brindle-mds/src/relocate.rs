@@ -278,9 +278,9 @@ impl Moving<'_> {
             body.unsynced.retain(|(stripe, _)| now.ost_of(*stripe).is_some());
             inode::put(t, &file)?;
             // The copies may have allocated less, and one that is being written has others now.
-            let (is_written, uid, gid) = (file.open_for_write, file.uid, file.gid);
+            let (is_written, owners) = (file.open_for_write, file.owners());
             t.after(move |live| match is_written {
-                true => live.uncount(ino, uid, gid),
+                true => live.uncount(ino, owners),
                 false => live.recount(ino),
             });
             changelog::about(t, ChangeKind::Layout, ino, None);

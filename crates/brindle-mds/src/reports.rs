@@ -49,8 +49,8 @@ pub fn apply(t: &mut Txn<'_>, inode: &mut Inode, report: &WriteReport, is_news: 
         t.after(move |live| _ = live.uncounted.remove(&ino));
     } else if is_news && report.written {
         // Others may have written what this writer does not know of.
-        let (uid, gid) = (inode.uid, inode.gid);
-        t.after(move |live| live.uncount(ino, uid, gid));
+        let owners = inode.owners();
+        t.after(move |live| live.uncount(ino, owners));
     }
     if report.truncate_epoch < inode.truncate_epoch {
         return Ok(());

@@ -214,7 +214,9 @@ mod tests {
             replicas: ReplicaSet::of("oss1"),
             format_level_max: FormatLevel::FIRST,
         };
-        let mut map = Map { version: 6, targets: vec![entry], ..Map::new("scratch".parse().unwrap(), 5) };
+        let format_level = FormatLevel::FIRST;
+        let new = Map::new("scratch".parse().unwrap(), 5);
+        let mut map = Map { version: 6, targets: vec![entry], format_level, ..new };
         map.note_host("oss1");
         assert_eq!(decode("k", &golden("v1")), Ok(map.clone()), "the format without pools is still read");
         map.pools.push(Pool { name: "flash".parse().unwrap(), osts: vec![3, 10] });

@@ -173,6 +173,8 @@ fn needs(op: Op, body: &[u8]) -> Result<Needs> {
         Op::QuotaSet | Op::QuotaRoom | Op::QuotaUse | Op::SessionRights | Op::BackupRead => {
             return refused(op);
         }
+        Op::ProjectGet | Op::ProjectSet | Op::QuotaFileRoom | Op::QuotaShow => return refused(op),
+        Op::QuotaChange | Op::QuotaList => return refused(op),
         Op::ChangelogRegister | Op::ChangelogDeregister | Op::ChangelogClear => return refused(op),
         Op::ChangelogRead | Op::ChangelogInfo | Op::ChangelogMask => return refused(op),
         Op::HsmState | Op::HsmAct | Op::HsmSet | Op::HsmRecall | Op::HsmTake => return refused(op),

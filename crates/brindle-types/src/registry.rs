@@ -120,7 +120,7 @@ codes! {
     3017 TooManyLocks ENOLCK "too many locks" ""
         "The metadata server's table of locks is full.";
     3018 CrossDevice EXDEV "crosses file systems" ""
-        "Names cannot be linked or renamed across file systems.";
+        "Names cannot be linked or renamed across file systems, nor into a directory whose project is inherited (lfs project -s) by a file of another project: its space would be counted wrongly. mv copies then; or set the project first: lfs project -p ID FILE.";
     3019 RenameLoop EINVAL "cannot move a directory into itself" ""
         "The new name lies below the directory that would be moved.";
     3020 StaleSession EIO "the session is not known" ""
@@ -156,8 +156,8 @@ codes! {
     3035 ChangelogGap ESTALE "records are missing from a changelog" "scan the file system again, then clear up to the GAP record"
         "A changelog may not fill the MDT: when it is too large, or its oldest records are a month old, those go although a reader has not cleared them. The reader is told so by a record of type GAP, whose index is that of the last record that went. What happened before it is not told any more; a scan of the file system (lfs find) shows how things are now. A reader that is not used any more should be deregistered (lctl changelog_deregister); one that cannot keep up should ask for fewer types (--mask).";
 
-    3036 OverQuota EDQUOT "over the limit of a user or group" "remove files, or ask the administrator for more: lfs quota"
-        "A user or a group has as many inodes, or as many bytes, as the administrator allows (lfs setquota). What was written before is safe.";
+    3036 OverQuota EDQUOT "over the limit of a user, group or project" "remove files, or ask the administrator for more: lfs quota"
+        "A user, a group or a project has as many inodes, or as many bytes, as the administrator allows, or has been over a soft limit for longer than the grace time. The message says whose limit it is. Look: lfs quota -u USER, -g GROUP, -p ID; the project of a directory: lfs project -d DIR. Limits without a name of their own are the default ones: lfs quota -U, -G, -P. More: lfs setquota. What was written before is safe, and removing always works.";
     3037 BackupBusy EBUSY "another backup of this MDT is being read" "wait until it is done; one that was cut off is forgotten after a minute"
         "A backup shows the metadata of one moment, and keeps what it shows from being overwritten. So only one is read at a time.";
     3038 BadBackup EINVAL "not a whole backup of an MDT" "take another file, or make a new backup: brindle mdt backup"

@@ -19,8 +19,10 @@ pub struct FormatLevel(pub u16);
 impl FormatLevel {
     /// The level of release 0.1.0.
     pub const FIRST: FormatLevel = FormatLevel(1);
+    /// The level from which inodes have projects, and owners soft and default limits.
+    pub const PROJECTS: FormatLevel = FormatLevel(2);
     /// The newest level that this release reads and writes.
-    pub const NEWEST: FormatLevel = FormatLevel(1);
+    pub const NEWEST: FormatLevel = FormatLevel::PROJECTS;
 }
 
 impl Default for FormatLevel {

@@ -112,6 +112,12 @@ ops! {
     160 OwnerQuery "owner_query" plain [Ost];
     161 MdtWaits "mdt_waits" plain [Client];
     162 FenceTable "fence_table" plain [Ost];
+    170 ProjectGet "project_get" plain [Client];
+    171 ProjectSet "project_set" slotted [Client];
+    172 QuotaFileRoom "quota_file_room" plain [Client];
+    173 QuotaShow "quota_show" plain [Client];
+    174 QuotaChange "quota_change" plain [Client];
+    175 QuotaList "quota_list" plain [Client];
     180 QuotaSet "quota_set" plain [Client];
     181 QuotaRoom "quota_room" plain [Client];
     182 QuotaUse "quota_use" plain [Client];

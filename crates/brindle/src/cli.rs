@@ -10,7 +10,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::exit::{self, Done};
 use crate::{
     admin, alerts, bb, bench, changelog, cluster, completion, dacctl, dev, explain, format, fsck, gen_docs,
-    hsm, lctl, lfs, log_level, manager, mount, node, nodemap, policy, pool, print, prometheus, rbh, serve,
+    hsm, lctl, lfs, log_level, manager, mount, node, nodemap, policy, pool, print, prometheus, quota, rbh, serve,
     stripe, support,
 };
 
@@ -72,6 +72,9 @@ enum Command {
     /// Pools of OSTs
     #[command(subcommand)]
     Pool(pool::Command),
+    /// Usage and limits of users, groups and projects
+    #[command(subcommand)]
+    Quota(quota::Command),
     /// Changelogs of MDTs: what was created, changed, renamed and removed
     #[command(subcommand)]
     Changelog(changelog::Command),
@@ -246,6 +249,7 @@ fn dispatch(command: Command) -> Result<Done> {
         Command::Mdt(command) => admin::mdt::run(&command),
         Command::Fs(command) => admin::fs_df::run(&command),
         Command::Pool(command) => pool::run(&command),
+        Command::Quota(command) => quota::run(&command),
         Command::Changelog(command) => changelog::run(&command),
         Command::Stripe(command) => stripe::run(&command),
         Command::File(command) => admin::mount_info::file(&command),

@@ -5,7 +5,7 @@ use brindle_admin::{
     cluster_file, drain, fsck, hosts, pool, rebalance, space, spare, status, target, upgrade,
 };
 
-use crate::{admin, bench, changelog, cluster, dev, explain, find, format, hsm, policy, stripe};
+use crate::{admin, bench, changelog, cluster, dev, explain, find, format, hsm, policy, quota, stripe};
 
 /// A document: its name, and its schema as text.
 pub type Entry = (&'static str, String);
@@ -69,6 +69,7 @@ pub fn all() -> Vec<Entry> {
         entry::<brindle_admin::nodemaps::NodemapView>(),
         entry::<brindle_admin::nodemaps::NodemapChanged>(),
         entry::<pool::PoolsView>(),
+        entry::<quota::QuotasView>(),
         entry::<status::StatusView>(),
         entry::<stripe::StripesView>(),
         entry::<stripe::migrate::MigratedView>(),

@@ -45,6 +45,7 @@ mod output;
 mod policy;
 mod pool;
 mod prometheus;
+mod quota;
 mod rbh;
 mod serve;
 mod stripe;

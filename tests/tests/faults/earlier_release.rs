@@ -5,6 +5,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use brindle_tests::cluster::Cluster;
 
@@ -12,6 +13,11 @@ use brindle_tests::cluster::Cluster;
 const LIST: &str = "export LC_ALL=C
 find . -type f | sort | xargs -d '\\n' sha256sum
 find . -mindepth 1 -printf '%y %s %m %n %U %G %T@ %P\\n' | sort -k 8";
+
+/// The MDT hears of a new map at once; three times slack and more.
+const TOLD_WITHIN: Duration = Duration::from_secs(10);
+/// How often that is tried.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 fn fixture(release: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(release)
@@ -55,4 +61,25 @@ fn a_cluster_of_release_0_1_0_opens_and_goes_on() {
     assert_eq!(std::fs::read(at("policy/f")).unwrap(), std::fs::read(at("policy/g")).unwrap());
     let sparse = std::fs::read(at("sparse")).unwrap();
     assert_eq!((sparse.len(), &sparse[20 << 20..(20 << 20) + 6]), (21 << 20, &b"middle"[..]));
+    projects_after_an_upgrade(&cluster);
+}
+
+/// What the earlier release could not have read is refused until all servers are new, and an administrator says so.
+fn projects_after_an_upgrade(cluster: &Cluster) {
+    let dir = cluster.a().join("dir").display().to_string();
+    let set = ["lfs", "project", "-p", "7", "-s", "-r", &dir];
+    let refused = cluster.brindle(&set);
+    assert!(!refused.ok() && refused.text.contains("brindle fs upgrade"), "{refused}");
+    let upgraded = cluster.brindle(&["fs", "upgrade", &cluster.a().display().to_string()]);
+    assert!(upgraded.ok(), "{upgraded}");
+    let since = Instant::now();
+    while !cluster.brindle(&set).ok() {
+        assert!(since.elapsed() < TOLD_WITHIN, "the MDT does not hear of the level");
+        std::thread::sleep(LOOK_EVERY);
+    }
+    std::fs::write(cluster.a().join("dir/new"), "in the project").unwrap();
+    assert_eq!(cluster.lfs(&["project", "-c", "-r", &dir]), "");
+    let limits = cluster.lfs(&["quota", "-q", "-u", "1234", &cluster.a().display().to_string()]);
+    assert!(limits.contains("1048576"), "limits of the earlier release hold: {limits}");
+    cluster.assert_sound();
 }

@@ -39,6 +39,7 @@ mod parameters;
 mod policies;
 mod pools;
 mod power;
+mod projects;
 mod quota;
 mod rails;
 mod records;

@@ -1,4 +1,4 @@
-//! Limits of users and groups: nothing that was acknowledged meets one, none is exceeded, and what needs no room is not refused.
+//! Limits of users and groups, hard and soft: nothing that was acknowledged meets one, none is exceeded, and what needs no room is not refused.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -13,30 +13,36 @@ use crate::dice::seed;
 use crate::stripes::{self, BLOCK};
 
 /// The limit of the tests.
-const LIMIT_BYTES: u64 = 48 << 20;
+pub const LIMIT_BYTES: u64 = 48 << 20;
 /// Mounts hear of a limit with the renewal of their lease, a third of it after the one before; three times slack.
-const HEARD_WITHIN: Duration = Duration::from_secs(6);
+pub const HEARD_WITHIN: Duration = Duration::from_secs(6);
 /// Counters are behind what was written by a second or so; three times slack and more.
 const COUNTED_WITHIN: Duration = Duration::from_secs(10);
 /// How often that is tried: a file that was not refused takes its space until its object is destroyed.
-const PROBE_EVERY: Duration = Duration::from_millis(500);
+pub const PROBE_EVERY: Duration = Duration::from_millis(500);
 /// How often something is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-fn up(name: &str) -> Cluster {
+pub fn up(name: &str) -> Cluster {
     seed(name);
     let cluster = Cluster::up(name, &Options { osts: 2, ost_size: Some("1GiB"), ..Options::default() });
     std::fs::set_permissions(cluster.a(), PermissionsExt::from_mode(0o1777)).unwrap();
     cluster
 }
 
-/// Limits the space of a user, and waits until both mounts have heard of it: a file of his cannot be made larger than all that is
-/// allowed.
+/// Limits the space of a user, and waits until both mounts have heard of it.
 fn limit(cluster: &Cluster, user: User, bytes: u64) {
     let mount = cluster.a().display().to_string();
-    cluster.lfs(&["setquota", "-u", &user.uid.to_string(), "-B", &(bytes / 1024).to_string(), &mount]);
+    let uid = user.uid.to_string();
+    cluster.lfs(&["setquota", "-u", &uid, "-B", &(bytes / 1024).to_string(), &mount]);
+    wait_until_heard(cluster, user, "", bytes);
+    wait_for_usage(cluster, &["-u", &uid], 0);
+}
+
+/// Waits until both mounts have heard of a limit: a file of the user in a directory cannot be made larger than all that is allowed.
+pub fn wait_until_heard(cluster: &Cluster, user: User, dir: &str, bytes: u64) {
     for (at, mount) in cluster.mounts().iter().enumerate() {
-        let path = mount.join(format!("probe{at}"));
+        let path = mount.join(dir).join(format!("probe{at}"));
         let since = Instant::now();
         let is_refused = || {
             let file = File::create(&path).unwrap();
@@ -55,33 +61,36 @@ fn limit(cluster: &Cluster, user: User, bytes: u64) {
         }
         std::fs::remove_file(&path).unwrap();
     }
-    wait_for_usage(cluster, user, 0);
 }
 
-/// Waits until no more is counted for a user.
-fn wait_for_usage(cluster: &Cluster, user: User, bytes_max: u64) {
+/// Waits until no more is counted for an owner, as `lfs quota` takes him.
+pub fn wait_for_usage(cluster: &Cluster, owner: &[&str], bytes_max: u64) {
     let since = Instant::now();
-    while used_bytes(cluster, user) > bytes_max {
+    while used_bytes(cluster, owner) > bytes_max {
         assert!(since.elapsed() < COUNTED_WITHIN, "what is gone stays counted");
         std::thread::sleep(LOOK_EVERY);
     }
 }
 
-/// Bytes that are counted for a user.
-fn used_bytes(cluster: &Cluster, user: User) -> u64 {
-    let uid = user.uid.to_string();
-    let line = cluster.lfs(&["quota", "-q", "-u", &uid, &cluster.a().display().to_string()]);
+/// Bytes that are counted for an owner.
+pub fn used_bytes(cluster: &Cluster, owner: &[&str]) -> u64 {
+    let mount = cluster.a().display().to_string();
+    let line = cluster.lfs(&[&["quota", "-q"], owner, &[&mount]].concat());
     let words: Vec<&str> = line.split_whitespace().collect();
     // A mount point that is long stands in a line of its own.
     let kib = words.iter().find_map(|word| word.trim_end_matches('*').parse::<u64>().ok());
     kib.unwrap_or_else(|| panic!("no figure in {line:?}")) * 1024
 }
 
-/// What is counted when all writers are done.
 fn counted_bytes(cluster: &Cluster, user: User, at_least: u64) -> u64 {
+    counted(cluster, &["-u", &user.uid.to_string()], at_least)
+}
+
+/// What is counted for an owner when all writers are done.
+pub fn counted(cluster: &Cluster, owner: &[&str], at_least: u64) -> u64 {
     let since = Instant::now();
     loop {
-        let used = used_bytes(cluster, user);
+        let used = used_bytes(cluster, owner);
         if used >= at_least || since.elapsed() > COUNTED_WITHIN {
             return used;
         }
@@ -90,7 +99,7 @@ fn counted_bytes(cluster: &Cluster, user: User, at_least: u64) -> u64 {
 }
 
 /// Writes blocks until one is refused; how many were not.
-fn fill(file: &File, id: u64, mut index: u64, step: u64) -> u64 {
+pub fn fill(file: &File, id: u64, mut index: u64, step: u64) -> u64 {
     let mut done = 0;
     loop {
         match file.write_all_at(&stripes::block(id, index, 1), index * BLOCK as u64) {
@@ -104,7 +113,7 @@ fn fill(file: &File, id: u64, mut index: u64, step: u64) -> u64 {
     }
 }
 
-fn check(path: &Path, id: u64, blocks: impl Iterator<Item = u64>) {
+pub fn check(path: &Path, id: u64, blocks: impl Iterator<Item = u64>) {
     let file = File::open(path).unwrap();
     let mut bytes = vec![0; BLOCK];
     for index in blocks {
@@ -113,7 +122,7 @@ fn check(path: &Path, id: u64, blocks: impl Iterator<Item = u64>) {
     }
 }
 
-fn over<T: std::fmt::Debug>(outcome: io::Result<T>) {
+pub fn over<T: std::fmt::Debug>(outcome: io::Result<T>) {
     assert_eq!(outcome.expect_err("it is over the limit").raw_os_error(), Some(libc::EDQUOT));
 }
 
@@ -248,7 +257,7 @@ fn a_write_that_goes_on_behind_what_is_there_needs_room_for_the_rest() {
         let file = OpenOptions::new().write(true).open(&full).unwrap();
         file.set_len(file.metadata().unwrap().len() - left_bytes).unwrap();
         drop(file);
-        wait_for_usage(&cluster, BOB, LIMIT_BYTES - left_bytes);
+        wait_for_usage(&cluster, &["-u", &BOB.uid.to_string()], LIMIT_BYTES - left_bytes);
         // One request of the kernel, of which the mount does not know what is there.
         let path = cluster.a().join(name);
         run_as(BOB, || {
@@ -352,5 +361,48 @@ fn an_ost_that_is_away_keeps_nobody_waiting_who_writes_elsewhere() {
     // What nobody had counted of the file on it was not known.
     let used = counted_bytes(&cluster, BOB, shared_bytes + done);
     assert!(used <= LIMIT_BYTES + shared_bytes, "counted {used}");
+    cluster.assert_sound();
+}
+
+#[test]
+fn a_soft_limit_holds_when_its_grace_time_is_over_also_after_a_restart() {
+    let cluster = up("quota-soft");
+    let mount = cluster.a().display().to_string();
+    let uid = BOB.uid.to_string();
+    let figures = || -> Vec<String> {
+        let line = cluster.lfs(&["quota", "-q", "-u", &uid, &mount]);
+        line.split_whitespace().rev().take(4).map(str::to_owned).collect()
+    };
+    cluster.lfs(&["setquota", "-t", "-u", "--block-grace", "1w", "--inode-grace", "2h", &mount]);
+    assert_eq!(cluster.lfs(&["quota", "-t", "-u", &mount]), "Block grace time: 1w; Inode grace time: 2h\n");
+    cluster.lfs(&["setquota", "-u", &uid, "-i", "1", "-I", "4", &mount]);
+    let make = |name: &str| run_as(BOB, || File::create(cluster.a().join(name)).map(drop));
+    make("first").unwrap();
+    assert_eq!(figures(), ["-", "4", "1", "1"]);
+    make("second").unwrap();
+    let [grace, hard, soft, used] = &figures()[..] else { panic!() };
+    assert_eq!([&hard[..], &soft[..], &used[..]], ["4", "1", "2*"]);
+    assert!(grace.starts_with("1h59m"), "{grace}");
+
+    // Time that began before runs on; below the limit it begins anew, with the time that is set then.
+    std::fs::remove_file(cluster.b().join("second")).unwrap();
+    cluster.lfs(&["setquota", "-t", "-u", "--inode-grace", "0", &mount]);
+    make("second").unwrap();
+    cluster.kill(&["mdt0"]);
+    cluster.start(&["mdt0"]);
+    over(make("third"));
+    assert_eq!(figures(), ["none", "4", "1", "2*"]);
+    std::fs::remove_file(cluster.b().join("second")).unwrap();
+    make("third").unwrap();
+
+    // Whoever has no limits of his own has the default ones.
+    cluster.lfs(&["setquota", "-U", "-I", "1", &mount]);
+    let ann = |name: &str| run_as(ANN, || File::create(cluster.b().join(name)).map(drop));
+    ann("of ann").unwrap();
+    over(ann("another"));
+    cluster.lfs(&["setquota", "-u", &ANN.uid.to_string(), "-I", "2", &mount]);
+    ann("another").unwrap();
+    let shown = cluster.brindle(&["quota", "list", "users", "--path", &mount, "-o", "json"]).stdout;
+    assert!(shown.contains(&format!("\"id\": {}", ANN.uid)), "{shown}");
     cluster.assert_sound();
 }

@@ -167,7 +167,8 @@ impl Client {
                 state.no_longer_exclusive();
             }
             state.take_size(asked, attr.size_bytes);
-            state.owners = Some(Owners { uid: attr.uid, gid: attr.gid });
+            state.owners = Some(Owners::of(&attr));
+            state.project = None;
             if !crossed && !access.truncate {
                 state.compare_end(&grant, attr.size_bytes);
             }

@@ -82,7 +82,7 @@ impl Client {
         due.delivered();
         let mut state = inode.lock();
         if set.uid.is_some() || set.gid.is_some() {
-            state.owners = Some(Owners { uid: answer.attr.uid, gid: answer.attr.gid });
+            state.owners = Some(Owners::of(&answer.attr));
         }
         if let Some(cutting) = cutting {
             cutting.end(&mut state);

@@ -67,6 +67,8 @@ kernel_structs! {
     AccessIn[8] { mask: u32 = 0, padding: u32 = 4 }
     /// FALLOCATE.
     FallocateIn[32] { fh: u64 = 0, offset: u64 = 8, length: u64 = 16, mode: u32 = 24, padding: u32 = 28 }
+    /// IOCTL, before what the caller gives.
+    IoctlIn[32] { fh: u64 = 0, flags: u32 = 8, cmd: u32 = 12, arg: u64 = 16, in_size: u32 = 24, out_size: u32 = 28 }
     /// LSEEK.
     LseekIn[24] { fh: u64 = 0, offset: u64 = 8, whence: u32 = 16, padding: u32 = 20 }
     /// COPY_FILE_RANGE and COPY_FILE_RANGE_64.

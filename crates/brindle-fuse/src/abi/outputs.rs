@@ -38,6 +38,11 @@ kernel_structs! {
     GetxattrOut[8] { size: u32 = 0, padding: u32 = 4 }
     /// GETLK.
     LkOut[24] { lk: FileLock = 0 }
+    /// IOCTL, before what the caller gets.
+    IoctlOut[16] { result: i32 = 0, flags: u32 = 4, in_iovs: u32 = 8, out_iovs: u32 = 12 }
+    /// `struct fsxattr` of `FS_IOC_FSGETXATTR` and `FS_IOC_FSSETXATTR`.
+    FsXattr[28] { xflags: u32 = 0, extsize: u32 = 4, nextents: u32 = 8, projid: u32 = 12, cowextsize: u32 = 16,
+        pad: [u32; 2] = 20 }
     /// LSEEK.
     LseekOut[8] { offset: u64 = 0 }
     /// INIT.

@@ -3,6 +3,7 @@
 use brindle_client::Client;
 use brindle_types::Fault;
 
+use crate::fs::Who;
 use crate::reply::{Reply, Statfs};
 
 /// Unit that space is told in.
@@ -10,8 +11,8 @@ const UNIT_BYTES: u32 = 4096;
 /// Longest name.
 const NAME_MAX_BYTES: u32 = 255;
 
-pub(crate) async fn handle(client: &Client) -> Result<Reply, Fault> {
-    let space = client.statfs().await?;
+pub(crate) async fn handle(client: &Client, who: &Who) -> Result<Reply, Fault> {
+    let space = client.statfs_in(&who.ctx, who.ino).await?;
     let units = |bytes: u64| bytes / u64::from(UNIT_BYTES);
     Ok(Reply::statfs(&Statfs {
         blocks: units(space.total_bytes),

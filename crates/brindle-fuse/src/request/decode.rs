@@ -182,6 +182,7 @@ fn contents(head: &InHeader, mut args: Args, setxattr_ext: bool) -> Result<Messa
         RELEASEDIR => Op::Releasedir(release(args.take()?)),
         FALLOCATE => fallocate(args.take()?),
         LSEEK => lseek(args.take()?),
+        IOCTL => ioctl(args)?,
         COPY_FILE_RANGE => copy_file_range(args.take()?, false),
         COPY_FILE_RANGE_64 => copy_file_range(args.take()?, true),
         GETLK => Op::Getlk(lock(args.take()?)?),
@@ -332,6 +333,11 @@ fn release(a: ReleaseIn) -> Release {
 
 fn fallocate(a: FallocateIn) -> Op {
     Op::Fallocate(Fallocate { fh: a.fh, offset: a.offset, length: a.length, mode: a.mode })
+}
+
+fn ioctl(mut args: Args) -> Result<Op, Malformed> {
+    let IoctlIn { cmd, in_size, out_size, .. } = args.take()?;
+    Ok(Op::Ioctl(Ioctl { command: cmd, data: args.data(in_size)?, room: out_size }))
 }
 
 fn lseek(a: LseekIn) -> Op {

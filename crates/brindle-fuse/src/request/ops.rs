@@ -53,6 +53,8 @@ pub enum Op {
     Fallocate(Fallocate),
     /// Find data or holes: answer with an offset.
     Lseek(Lseek),
+    /// A control of a file or directory: answer with ioctl.
+    Ioctl(Ioctl),
     /// Copy between files: answer with the number of bytes copied.
     CopyFileRange(CopyFileRange),
     /// Ask who holds a lock: answer with a lock.
@@ -336,6 +338,17 @@ pub struct Lseek {
     pub offset: u64,
     /// `SEEK_DATA` or `SEEK_HOLE`.
     pub whence: u32,
+}
+
+/// IOCTL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ioctl {
+    /// The command.
+    pub command: u32,
+    /// What the caller gives.
+    pub data: Bytes,
+    /// How many bytes the caller gets.
+    pub room: u32,
 }
 
 /// COPY_FILE_RANGE and COPY_FILE_RANGE_64.

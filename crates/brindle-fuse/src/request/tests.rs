@@ -223,6 +223,10 @@ fn ranges() {
         op(46, &fields(&[(64, 8), (64, 10), (32, 4), (32, 0)])),
         Op::Lseek(Lseek { fh: 8, offset: 10, whence: 4 })
     );
+    let ioctl =
+        [fields(&[(64, 8), (32, 1), (32, 77), (64, 9), (32, 4), (32, 28)]), vec![1, 2, 3, 4]].concat();
+    let expect = Ioctl { command: 77, data: Bytes::from_static(&[1, 2, 3, 4]), room: 28 };
+    assert_eq!(op(39, &ioctl), Op::Ioctl(expect));
     let copy = fields(&[(64, 8), (64, 1), (64, 0x33), (64, 9), (64, 2), (64, 1 << 40), (64, 0)]);
     let expect = CopyFileRange {
         fh_in: 8,
@@ -251,9 +255,7 @@ fn messages_without_an_answer() {
     assert_eq!(decode(42, &lies), Err(Malformed::Short("BATCH_FORGET")));
     assert_eq!(decode(36, &fields(&[(64, 0x10)])), Ok(Message::Interrupt(0x10)));
     assert_eq!(decode(38, &[]), Ok(Message::Destroy));
-    for (opcode, body) in
-        [(37u32, &[0u8; 16][..]), (39, &[0; 32]), (40, &[0; 24]), (50, &[0; 8]), (4096, &[])]
-    {
+    for (opcode, body) in [(37u32, &[0u8; 16][..]), (40, &[0; 24]), (50, &[0; 8]), (4096, &[])] {
         assert_eq!(decode(opcode, body), Ok(Message::Unsupported(opcode)));
     }
     let Ok(Message::Init(init)) = decode(26, &fields(&[(32, 7), (32, 8), (32, 9), (32, 10)])) else {

@@ -359,6 +359,7 @@ impl MemFs {
                 s.get_mut(dir)?.xattrs.remove(&x.name[..]).map(|_| Reply::ok()).ok_or(ENODATA)
             }
             Op::Readdir(d) => s.readdir(dir, d, policy),
+            Op::Ioctl(_) => Err(ENOTTY),
             Op::Fsync(_) | Op::Fsyncdir(_) | Op::Releasedir(_) | Op::Access(_) => Ok(Reply::ok()),
             Op::Statfs => Ok(Reply::statfs(&Statfs {
                 blocks: 1000,

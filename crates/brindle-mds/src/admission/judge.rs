@@ -441,12 +441,12 @@ impl Judge<'_, '_> {
     }
 
     /// Whether room in the quota is asked for of the owner and the group of a file that the session writes.
-    pub fn may_reserve(&self, req: &brindle_wire::mds::quota::QuotaRoomReq) -> Result<()> {
-        self.holds_for_writing(req.ino)?;
-        match inode::find(self.t, req.ino)? {
+    pub fn may_reserve(&self, ino: Ino, owners: (u32, u32)) -> Result<()> {
+        self.holds_for_writing(ino)?;
+        match inode::find(self.t, ino)? {
             // A host with numbers of its own is given room of the file's owner, whatever it says.
             _ if self.limits.ids.maps() => Ok(()),
-            Some(found) if (found.uid, found.gid) != (req.uid, req.gid) => Err(not_owner(self.limits)),
+            Some(found) if (found.uid, found.gid) != owners => Err(not_owner(self.limits)),
             _ => Ok(()),
         }
     }

@@ -3,8 +3,8 @@
 //! | way | what | where |
 //! |---|---|---|
 //! | in | credentials of requests | `Request::take_cred` |
-//! | in | owner of setattr, ACL of setxattr, owner of quota_use | [`owner_to_fs`], [`acl_to_fs`], [`quota_owner_to_fs`] |
-//! | in | owner of quota_room | the file's own, in `ops/quota.rs` |
+//! | in | owner of setattr, ACL of setxattr, owner of quota_use and quota_show | [`owner_to_fs`], [`acl_to_fs`], [`quota_owner_to_fs`] |
+//! | in | owner of quota_room and quota_file_room | the file's own, in `ops/quota_room.rs` |
 //! | in | owners that a scan looks for | as the host sees them, `scan/predicate.rs` |
 //! | out | attributes and ACLs in answers | [`shown`]; the answer of an operation that is not named there is refused |
 //! | out | attributes beside answers | [`show_updates`] |
@@ -16,7 +16,7 @@ use brindle_types::{Attr, Code, Fault, Result};
 use brindle_wire::cache_updates::CacheUpdates;
 use brindle_wire::frame::{decode_body, encode_body};
 use brindle_wire::mds::link::LinkReq;
-use brindle_wire::mds::quota::{QuotaOwner, QuotaUseReq};
+use brindle_wire::mds::quota::QuotaOwner;
 use brindle_wire::mds::setattr::SetattrReq;
 use brindle_wire::mds::xattr::{GetxattrReq, GetxattrResp, SetxattrReq};
 use brindle_wire::mds::{
@@ -77,13 +77,12 @@ pub(super) fn acl_to_fs(limits: &Limits, req: &mut SetxattrReq) -> Result<()> {
 }
 
 /// The owner whose usage is asked for.
-pub(super) fn quota_owner_to_fs(limits: &Limits, req: &mut QuotaUseReq) -> Result<()> {
-    req.id = match req.owner {
-        QuotaOwner::User => user(limits, req.id)?,
-        QuotaOwner::Group => group(limits, req.id)?,
-        QuotaOwner::Project => req.id,
-    };
-    Ok(())
+pub(super) fn quota_owner_to_fs(limits: &Limits, owner: QuotaOwner, id: u32) -> Result<u32> {
+    match owner {
+        QuotaOwner::User => user(limits, id),
+        QuotaOwner::Group => group(limits, id),
+        QuotaOwner::Project => Ok(id),
+    }
 }
 
 fn show(limits: &Limits, attr: &mut Attr) {
@@ -156,6 +155,8 @@ fn holds_no_numbers(op: Op) -> bool {
         Op::AppendDone | Op::Invalidate | Op::Migrate | Op::GetLock | Op::SetLock | Op::CancelLock => true,
         Op::SetStripe | Op::GetStripe | Op::QuotaUse | Op::QuotaRoom | Op::HsmState | Op::HsmAct => true,
         Op::HsmSet | Op::HsmRecall => true,
+        // A project has one number everywhere.
+        Op::ProjectGet | Op::ProjectSet | Op::QuotaFileRoom | Op::QuotaShow => true,
         // Shown with the numbers of the host.
         Op::Lookup | Op::Mkdir | Op::Mknod | Op::Symlink | Op::Link | Op::Getattr | Op::Setattr => false,
         Op::Create | Op::Tmpfile | Op::Open | Op::InlineWrite | Op::OpenAhead | Op::Readdir => false,
@@ -182,7 +183,7 @@ fn holds_no_numbers(op: Op) -> bool {
         Op::ListNodemaps | Op::ChangeNodemap | Op::WatchMappedNodemaps | Op::ListMappedNodemaps => false,
         Op::ChangeMappedNodemap | Op::RecallNotice | Op::InvalidateNotice | Op::LayoutNotice => false,
         Op::ReportNotice | Op::SessionEndNotice | Op::SettleNotice | Op::LeaseNotice => false,
-        Op::ClosedNotice | Op::ShowReplica => false,
+        Op::ClosedNotice | Op::ShowReplica | Op::QuotaChange | Op::QuotaList => false,
     }
 }
 

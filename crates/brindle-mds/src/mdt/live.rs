@@ -17,6 +17,7 @@ use crate::leases::Leases;
 use crate::opens::Opens;
 use crate::quota::QuotaTable;
 use crate::store::session::Session;
+use crate::store::usage::Owners;
 
 /// Files that may wait for their objects to be asked what they have allocated. Of more the figure is an old one until they are written
 /// again.
@@ -144,9 +145,16 @@ impl Live {
     }
 
     /// No client knows any more what the objects of a file of these have allocated.
-    pub fn uncount(&mut self, ino: Ino, uid: u32, gid: u32) {
+    pub fn uncount(&mut self, ino: Ino, owners: Owners) {
         if self.uncounted.insert(ino) {
-            self.limits.doubt(uid, gid);
+            self.limits.doubt(owners);
+        }
+    }
+
+    /// A file has other owners. What it has that only the OSTs know is theirs now.
+    pub fn owners_changed(&mut self, ino: Ino, owners: Owners) {
+        if self.is_uncounted(ino) {
+            self.limits.doubt(owners);
         }
     }
 

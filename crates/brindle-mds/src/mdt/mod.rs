@@ -46,7 +46,7 @@ use crate::locking::LockService;
 use crate::ops::backup::Backups;
 use crate::osts::Osts;
 use crate::quota::QuotaTable;
-use crate::store::{self, Changes, Engine, meta, reply};
+use crate::store::{self, Changes, Engine, limit, meta, reply};
 
 /// Pages of scans that are made at once: the other threads are for operations that somebody waits for.
 const SCAN_PAGES_MAX: usize = 1;
@@ -476,6 +476,10 @@ impl Mdt {
         };
         if fence == Fence::Checked {
             live.limits.check(&t)?;
+        }
+        for (owner, row) in live.limits.graces(&t)? {
+            limit::put(&mut t, owner, row);
+            t.after(move |live| live.limits.set_graces(owner, row));
         }
         if let Some(first) = cache_updates::before(&live, call, t.effects()) {
             drop(t);

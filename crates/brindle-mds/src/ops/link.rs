@@ -21,6 +21,9 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: LinkReq) -> Result<EntryResp> {
         if namespace::find(t, dir.ino, &req.name)?.is_some() {
             return Err(Fault::new(Code::Exists).into());
         }
+        if dir.excludes_project_of(&child) {
+            return Err(namespace::other_project(&dir, &child).into());
+        }
         if child.nlink >= LINKS_MAX {
             return Err(Fault::new(Code::TooManyLinks).into());
         }

@@ -1,229 +1,255 @@
-//! quota_use, quota_set and quota_room: what users and groups use, may use, and get room for.
+//! What users, groups and projects use and may use: quota_show, quota_change and quota_list, and quota_use and quota_set of the first
+//! release, which know hard limits only.
 //!
-//! Usage comes from the counters that are kept with every change of an inode (`store/usage.rs`), limits and rooms are those of
-//! [`crate::quota`].
+//! Usage comes from the counters that are kept with every change of an inode (`store/usage.rs`), limits are those of [`crate::quota`].
 
-use brindle_types::{Code, Fault, Ino, Result};
+use std::collections::BTreeSet;
+
+use brindle_types::{Code, Fault, Result};
 use brindle_wire::Cred;
 use brindle_wire::mds::quota::{
-    QuotaOwner, QuotaRoomReq, QuotaRoomResp, QuotaSetReq, QuotaUseReq, QuotaUseResp, RoomUse,
+    QUOTA_LIST_MAX, QuotaChange, QuotaChangeReq, QuotaGrace, QuotaLimits, QuotaListReq, QuotaListResp,
+    QuotaOwner, QuotaSetReq, QuotaShowReq, QuotaShowResp, QuotaSubject, QuotaUseReq, QuotaUseResp,
 };
-use futures_util::future::join_all;
+use bytes::Bytes;
 
-use crate::attrs::{self, Asking};
-use crate::mdt::{Call, Live, Mdt, Txn};
-use crate::quota::{self, Ask, Counting, Doubts, Outcome, Owner};
-use crate::recovery;
-use crate::store::limit::{self, Limit};
-use crate::store::usage::{self, Kind};
-use crate::store::{Inode, inode};
+use crate::mdt::{Call, Mdt, Step, Txn};
+use crate::quota::{self, Owner};
+use crate::store::limit::{self, KindSettings, Limit};
+use crate::store::row;
+use crate::store::usage::{self, Kind, Usage};
 
-/// How long the OSTs are asked at most what the files of owners have allocated.
-const COUNT_MS: u64 = 4_000;
-/// Files that are asked for at once, and whose owners are looked at in one go.
-const COUNTED_AT_ONCE: usize = 16;
-const READ_AT_ONCE: usize = 256;
-/// A mount that is given less is told how far the file has its blocks: near its limit somebody who writes over what he has would
-/// ask for every few of them.
-const PLENTY_BYTES: u64 = 1 << 20;
+const CANNOT_TELL: &str = "cannot tell the usage of";
+const CANNOT_LIMIT: &str = "cannot limit the usage of";
 
-/// Tells root of everybody, others of themselves and their groups. Space of files that somebody writes may be about a second
+/// Tells root of everybody, others of themselves, their groups and projects. Space of files that somebody writes may be about a second
 /// behind, as in a scan.
 pub async fn handle_use(mdt: &Mdt, _call: &Call, req: QuotaUseReq) -> Result<QuotaUseResp> {
-    let cred = &req.cred;
-    let owner = owner(req.owner, req.id, "cannot tell the usage of")?;
-    let own = match owner {
-        (Kind::User, id) => cred.uid == id,
-        (Kind::Group, id) => cred.gid == id || cred.groups.contains(&id),
-    };
-    if cred.uid != 0 && !own {
-        return Err(Fault::new(Code::NotPermitted)
-            .what("cannot tell the usage of")
-            .subject(quota::name(owner))
-            .why(format!("user {} may ask for himself and his groups", cred.uid))
-            .next("ask as root"));
-    }
-    mdt.read(|t| use_of(t, owner, t.live().limits.of(owner))).await
+    let owner = (kind(req.owner), req.id);
+    check_asker(&req.cred, owner)?;
+    mdt.read(|t| use_of(t, owner)).await
 }
 
-/// Sets limits, durably. What is used already stays, however much it is.
+/// Sets hard limits, durably. What is used already stays, however much it is.
 pub async fn handle_set(mdt: &Mdt, call: &Call, req: QuotaSetReq) -> Result<QuotaUseResp> {
-    let what = "cannot limit the usage of";
-    let owner = owner(req.owner, req.id, what)?;
-    check_setter(&req.cred, owner, what)?;
+    let owner = (kind(req.owner), req.id);
+    check_setter(&req.cred, Some(owner))?;
+    let change =
+        QuotaChange { inodes_max: req.inodes_max, bytes_max: req.bytes_max, ..QuotaChange::default() };
     let set = mdt.step(call, |t| {
         // A full MDT is when limits are needed.
         t.frees_space();
-        let old = t.live().limits.of(owner);
-        let limit = Limit {
-            inodes_max: req.inodes_max.unwrap_or(old.inodes_max),
-            bytes_max: req.bytes_max.unwrap_or(old.bytes_max),
-        };
-        if limit != old {
-            limit::put(t, owner.0, owner.1, limit);
-            t.after(move |live| live.limits.set(owner, limit));
-        }
-        Ok(use_of(t, owner, limit)?)
+        change_owner(t, owner, &change, false)?;
+        Ok(use_of(t, owner)?)
     });
     let set = set.await?;
     mdt.synced().await?;
-    Ok(set)
+    // (The answer above is of before the change.)
+    Ok(QuotaUseResp {
+        inodes_max: req.inodes_max.unwrap_or(set.inodes_max),
+        bytes_max: req.bytes_max.unwrap_or(set.bytes_max),
+        ..set
+    })
 }
 
-fn use_of(t: &Txn<'_>, (kind, id): Owner, limit: Limit) -> Result<QuotaUseResp> {
-    let used = usage::get(t, kind as u8, id)?;
-    let Limit { inodes_max, bytes_max } = limit;
+/// Tells usage, limits and grace times; of everybody to root.
+pub async fn handle_show(mdt: &Mdt, _call: &Call, req: QuotaShowReq) -> Result<QuotaShowResp> {
+    match req.subject {
+        QuotaSubject::Owner { owner, id } => {
+            let owner = (kind(owner), id);
+            check_asker(&req.cred, owner)?;
+            mdt.read(|t| show(t, owner, t.live().limits.of(owner))).await
+        }
+        QuotaSubject::Default(owner) => {
+            mdt.read(|t| Ok(show_default(t, t.live().limits.settings().of(kind(owner))))).await
+        }
+    }
+}
+
+/// Changes limits or grace times, durably; or says what would be.
+pub async fn handle_change(mdt: &Mdt, call: &Call, req: QuotaChangeReq) -> Result<QuotaShowResp> {
+    let owner = match req.subject {
+        QuotaSubject::Owner { owner, id } => Some((kind(owner), id)),
+        QuotaSubject::Default(_) => None,
+    };
+    check_setter(&req.cred, owner)?;
+    let changed = mdt.step(call, |t| {
+        t.frees_space();
+        match req.subject {
+            QuotaSubject::Owner { owner, id } => {
+                let owner = (kind(owner), id);
+                let limit = change_owner(t, owner, &req.change, req.dry_run)?;
+                Ok(show(t, owner, limit)?)
+            }
+            QuotaSubject::Default(owner) => change_default(t, kind(owner), &req.change, req.dry_run),
+        }
+    });
+    let changed = changed.await?;
+    if !req.dry_run {
+        mdt.synced().await?;
+    }
+    Ok(changed)
+}
+
+/// Tells everybody who uses something or has limits of his own, a page at a time.
+pub async fn handle_list(mdt: &Mdt, _call: &Call, req: QuotaListReq) -> Result<QuotaListResp> {
+    if req.cred.uid != 0 {
+        let why = format!("user {} is not root", req.cred.uid);
+        return Err(Fault::new(Code::NotPermitted).what(CANNOT_TELL).subject("everybody").why(why));
+    }
+    let kind = kind(req.owner);
+    mdt.read(|t| {
+        let limits = &t.live().limits;
+        let is_behind = |id: &u32| req.behind.is_none_or(|last| *id > last);
+        let used = usage::list(t, kind)?.into_iter().map(|(id, _)| id).filter(is_behind);
+        let ids: BTreeSet<u32> = used.chain(limits.owners_behind(kind, req.behind)).collect();
+        let has_more = ids.len() > QUOTA_LIST_MAX;
+        let owners = ids.into_iter().take(QUOTA_LIST_MAX).map(|id| {
+            let owner = (kind, id);
+            Ok((id, show(t, owner, limits.of(owner))?))
+        });
+        Ok(QuotaListResp { owners: owners.collect::<Result<_>>()?, has_more })
+    })
+    .await
+}
+
+/// Sets the limits of an owner; what they are then.
+fn change_owner(t: &mut Txn<'_>, owner: Owner, change: &QuotaChange, dry_run: bool) -> Step<Limit> {
+    if change.inodes_grace_secs.is_some() || change.bytes_grace_secs.is_some() {
+        let why = "grace times are those of all users, groups or projects";
+        return Err(cannot_limit(Code::InvalidArgument, quota::name(owner)).why(why).into());
+    }
+    let limits = &t.live().limits;
+    let (old, settings) = (limits.of(owner), *limits.settings());
+    let settings = settings.of(owner.0);
+    let has_default = !settings.limit.is_none() && owner.1 != 0;
+    let chosen = match change.to_default {
+        true => Limit { is_default: true, ..settings.limit },
+        false => changed(old, change),
+    };
+    let timed =
+        Limit { inodes_grace_end: old.inodes_grace_end, bytes_grace_end: old.bytes_grace_end, ..chosen };
+    let limit = timed.timed(usage::get(t, owner)?, settings, t.now);
+    // Nobody needs a row to be without limits, unless others have default ones.
+    let row = quota::row_of(limit).filter(|row| has_default || !row.is_none() || row.is_default);
+    check_level(t, row::encode(t.mdt().engine().level(), &limit), quota::name(owner))?;
+    if limit != old && !dry_run {
+        limit::put(t, owner, row);
+        t.after(move |live| live.limits.set(owner, row));
+    }
+    Ok(limit)
+}
+
+/// A form that not all servers read yet is refused, also where only is asked what would be.
+fn check_level(t: &Txn<'_>, encoded: Result<Bytes>, subject: String) -> Result<()> {
+    match encoded {
+        Err(fault) if fault.code == Code::NewerFormat => {
+            Err(quota::needs_level(t, CANNOT_LIMIT, subject, "soft and default limits need"))
+        }
+        encoded => encoded.map(drop),
+    }
+}
+
+/// Sets the default limits and the grace times of a kind of owner.
+fn change_default(t: &mut Txn<'_>, kind: Kind, change: &QuotaChange, dry_run: bool) -> Step<QuotaShowResp> {
+    if change.to_default {
+        let why = "those are the default limits";
+        return Err(cannot_limit(Code::InvalidArgument, "whoever has no limits of his own".into())
+            .why(why)
+            .into());
+    }
+    let old = *t.live().limits.settings();
+    let of_kind = old.of(kind);
+    let new = KindSettings {
+        limit: changed(of_kind.limit, change),
+        inodes_grace_secs: change.inodes_grace_secs.unwrap_or(of_kind.inodes_grace_secs),
+        bytes_grace_secs: change.bytes_grace_secs.unwrap_or(of_kind.bytes_grace_secs),
+    };
+    let settings = old.with(kind, new);
+    let level = t.mdt().engine().level();
+    check_level(t, row::encode(level, &settings), "whoever has no limits of his own".into())?;
+    if settings != old && !dry_run {
+        limit::put_settings(t, &settings);
+        t.after(move |live| live.limits.set_settings(settings));
+    }
+    Ok(show_default(t, &new))
+}
+
+fn changed(old: Limit, change: &QuotaChange) -> Limit {
+    Limit {
+        inodes_max: change.inodes_max.unwrap_or(old.inodes_max),
+        bytes_max: change.bytes_max.unwrap_or(old.bytes_max),
+        inodes_soft: change.inodes_soft.unwrap_or(old.inodes_soft),
+        bytes_soft: change.bytes_soft.unwrap_or(old.bytes_soft),
+        is_default: false,
+        ..old
+    }
+}
+
+fn use_of(t: &Txn<'_>, owner: Owner) -> Result<QuotaUseResp> {
+    let (used, limit) = (usage::get(t, owner)?, t.live().limits.of(owner));
+    let Limit { inodes_max, bytes_max, .. } = limit;
     Ok(QuotaUseResp { inodes: used.inodes, bytes: used.bytes, inodes_max, bytes_max })
 }
 
-fn owner(owner: QuotaOwner, id: u32, what: &'static str) -> Result<Owner> {
+fn show(t: &Txn<'_>, owner: Owner, limit: Limit) -> Result<QuotaShowResp> {
+    Ok(shown(t, usage::get(t, owner)?, &limit, t.live().limits.settings().of(owner.0)))
+}
+
+fn show_default(t: &Txn<'_>, settings: &KindSettings) -> QuotaShowResp {
+    QuotaShowResp { is_default: true, ..shown(t, Usage::default(), &settings.limit, settings) }
+}
+
+fn shown(t: &Txn<'_>, used: Usage, limit: &Limit, settings: &KindSettings) -> QuotaShowResp {
+    let Limit { inodes_max, bytes_max, inodes_soft, bytes_soft, .. } = *limit;
+    QuotaShowResp {
+        inodes: used.inodes,
+        bytes: used.bytes,
+        limits: QuotaLimits { inodes_max, bytes_max, inodes_soft, bytes_soft },
+        is_default: limit.is_default,
+        inodes_grace_end: limit.inodes_grace_end,
+        bytes_grace_end: limit.bytes_grace_end,
+        grace: QuotaGrace { inodes_secs: settings.inodes_grace_secs, bytes_secs: settings.bytes_grace_secs },
+        now_secs: t.now.secs,
+    }
+}
+
+fn kind(owner: QuotaOwner) -> Kind {
     match owner {
-        QuotaOwner::User => Ok((Kind::User, id)),
-        QuotaOwner::Group => Ok((Kind::Group, id)),
-        QuotaOwner::Project => Err(Fault::new(Code::NotSupported)
-            .what(what)
-            .subject(format!("project {id}"))
-            .why("files of this version belong to no project")
-            .next("name a user (-u) or a group (-g)")),
+        QuotaOwner::User => Kind::User,
+        QuotaOwner::Group => Kind::Group,
+        QuotaOwner::Project => Kind::Project,
     }
 }
 
-fn check_setter(cred: &Cred, owner: Owner, what: &'static str) -> Result<()> {
-    let (code, why) = if cred.uid != 0 {
-        (Code::NotPermitted, format!("user {} is not root", cred.uid))
-    } else if owner == (Kind::User, 0) {
-        (Code::InvalidArgument, "no limit counts for root".into())
-    } else {
+/// Projects belong to nobody, so everybody may ask for them.
+fn check_asker(cred: &Cred, owner: Owner) -> Result<()> {
+    let own = match owner {
+        (Kind::User, id) => cred.uid == id,
+        (Kind::Group, id) => cred.gid == id || cred.groups.contains(&id),
+        (Kind::Project, _) => true,
+    };
+    if cred.uid == 0 || own {
         return Ok(());
+    }
+    Err(Fault::new(Code::NotPermitted)
+        .what(CANNOT_TELL)
+        .subject(quota::name(owner))
+        .why(format!("user {} may ask for himself, his groups, and projects", cred.uid))
+        .next("ask as root"))
+}
+
+fn check_setter(cred: &Cred, owner: Option<Owner>) -> Result<()> {
+    let (code, why) = match owner {
+        _ if cred.uid != 0 => (Code::NotPermitted, format!("user {} is not root", cred.uid)),
+        Some((Kind::User, 0)) => (Code::InvalidArgument, "no limit counts for root".into()),
+        Some((Kind::Project, 0)) => (Code::InvalidArgument, "what has no project has the number 0".into()),
+        _ => return Ok(()),
     };
-    Err(Fault::new(code).what(what).subject(quota::name(owner)).why(why).data("nothing was changed"))
+    let subject = owner.map_or_else(|| "whoever has no limits of his own".into(), quota::name);
+    Err(cannot_limit(code, subject).why(why))
 }
 
-/// Gives a mount room for bytes. Where there seems to be too little, the OSTs are asked first what files have allocated of which
-/// nobody else knows it.
-pub async fn handle_room(mdt: &Mdt, call: &Call, req: QuotaRoomReq) -> Result<QuotaRoomResp> {
-    let req = with_owners_of_the_file(mdt, call, req).await?;
-    let owners = [((Kind::User, req.uid), req.user), ((Kind::Group, req.gid), req.group)];
-    {
-        let mut live = mdt.live_mut();
-        check_session(&live, call)?;
-        owners.iter().for_each(|(owner, room)| live.limits.add_uncounted(*owner, room.uncounted_bytes));
-    }
-    let is_short = |given: &Option<u64>| given.is_some_and(|bytes| bytes < req.wanted_bytes);
-    let mut given = give(mdt, call, &req, &owners, Doubts::Count)?;
-    if given.iter().any(is_short) {
-        let short = owners.iter().zip(given).filter(|(_, given)| is_short(given));
-        count(mdt, &short.map(|((owner, _), _)| *owner).collect::<Vec<_>>()).await;
-        // What has come into doubt meanwhile is counted before the next question is answered.
-        given = give(mdt, call, &req, &owners, Doubts::Pass)?;
-    }
-    let is_little = |given: &Option<u64>| given.is_some_and(|bytes| bytes < PLENTY_BYTES);
-    let dense_end = if given.iter().any(is_short) {
-        dense_end(mdt, call, req.ino, Asking::Osts).await
-    } else if given.iter().any(is_little) {
-        dense_end(mdt, call, req.ino, Asking::Nobody).await
-    } else {
-        Some(0)
-    };
-    let [user_bytes, group_bytes] = given;
-    Ok(QuotaRoomResp { user_bytes, group_bytes, dense_end })
-}
-
-/// A host with user numbers of its own may not know those of the file: room is given of the file's owner and group.
-async fn with_owners_of_the_file(mdt: &Mdt, call: &Call, req: QuotaRoomReq) -> Result<QuotaRoomReq> {
-    if !call.admission().is_some_and(|admitted| admitted.limits().ids.maps()) {
-        return Ok(req);
-    }
-    let file = mdt.read(|t| inode::find(t, req.ino)).await?;
-    Ok(file.map_or(req, |file| QuotaRoomReq { uid: file.uid, gid: file.gid, ..req }))
-}
-
-fn check_session(live: &Live, call: &Call) -> Result<()> {
-    let is_alive = live.session(call.session, call.epoch).is_some();
-    if is_alive { Ok(()) } else { Err(Fault::new(Code::StaleSession).subject(call.session.to_string())) }
-}
-
-fn give(
-    mdt: &Mdt,
-    call: &Call,
-    req: &QuotaRoomReq,
-    owners: &[(Owner, RoomUse); 2],
-    doubts: Doubts,
-) -> Result<[Option<u64>; 2]> {
-    let now = mdt.seams().now();
-    // Usage changes only under this lock, and sessions end.
-    let mut live = mdt.live_mut();
-    check_session(&live, call)?;
-    let mut given = [None; 2];
-    for ((owner, room), given) in owners.iter().zip(&mut given) {
-        let used = usage::get(&mdt.engine().changes(), owner.0 as u8, owner.1)?;
-        let ask = Ask { room: *room, wanted_bytes: req.wanted_bytes, doubts };
-        *given = live.limits.give((*owner, used.bytes), call.session, ask, now);
-    }
-    Ok(given)
-}
-
-/// Has the objects of files that nobody else can tell of say what they have allocated.
-async fn count(mdt: &Mdt, owners: &[Owner]) {
-    // Until then it is not known which files somebody writes.
-    recovery::over(mdt).await;
-    let now = mdt.seams().now();
-    let countings: Vec<(Owner, Counting)> = {
-        let live = mdt.live();
-        owners.iter().filter_map(|owner| Some((*owner, live.limits.counting(*owner, now)?))).collect()
-    };
-    if countings.is_empty() {
-        return;
-    }
-    let silent = attrs::Silent::default();
-    let done = mdt.seams().timeout_ms(COUNT_MS, count_files(mdt, &countings, &silent)).await;
-    let silent = silent.into_inner();
-    let outcome = match done {
-        None => Outcome::TooSlow,
-        Some(()) if silent.is_empty() => Outcome::All,
-        Some(()) => Outcome::SomeSilent,
-    };
-    let now = mdt.seams().now();
-    let mut live = mdt.live_mut();
-    for (owner, counting) in countings {
-        live.limits.counted(owner, counting, outcome, now);
-        if outcome != Outcome::All {
-            let owner = quota::name(owner);
-            tracing::warn!(owner, ?outcome, ?silent, "what an owner uses is not known of all files");
-        }
-    }
-}
-
-async fn count_files(mdt: &Mdt, owners: &[(Owner, Counting)], silent: &attrs::Silent) {
-    let owns = |file: &Inode, (kind, id): Owner| id == if kind == Kind::User { file.uid } else { file.gid };
-    let is_meant = |file: Inode| owners.iter().any(|(owner, _)| owns(&file, *owner));
-    let uncounted: Vec<Ino> = mdt.live().all_uncounted().into_iter().collect();
-    let mut outcomes = Vec::new();
-    for inos in uncounted.chunks(READ_AT_ONCE) {
-        // Most may be others'.
-        let look = |t: &Txn<'_>| {
-            let meant = inos.iter().map(|ino| Ok((*ino, inode::find(t, *ino)?.is_some_and(is_meant))));
-            meant.collect::<Result<Vec<_>>>()
-        };
-        let meant = match mdt.read(look).await {
-            Ok(looked) => looked.into_iter().filter(|(_, is_meant)| *is_meant).map(|(ino, _)| ino).collect(),
-            Err(fault) => {
-                outcomes.push(Err(fault));
-                Vec::new()
-            }
-        };
-        for inos in meant.chunks(COUNTED_AT_ONCE) {
-            outcomes.extend(join_all(inos.iter().map(|ino| attrs::count(mdt, *ino, silent))).await);
-        }
-    }
-    if let Some(fault) = outcomes.into_iter().find_map(Result::err) {
-        tracing::warn!(%fault, "a file cannot be counted");
-    }
-}
-
-async fn dense_end(mdt: &Mdt, call: &Call, ino: Ino, asking: Asking) -> Option<u64> {
-    attrs::dense_end(mdt, call.session, ino, asking).await.unwrap_or_else(|fault| {
-        tracing::debug!(ino = ino.0, %fault, "cannot ask for the blocks of a file");
-        Some(0)
-    })
+fn cannot_limit(code: Code, subject: String) -> Fault {
+    Fault::new(code).what(CANNOT_LIMIT).subject(subject).data("nothing was changed")
 }

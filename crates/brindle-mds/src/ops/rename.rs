@@ -60,6 +60,22 @@ impl Dirs {
         namespace::touch_dir(t, self.target());
     }
 
+    /// Another directory whose project is inherited takes in nothing of another project: its usage would be wrong.
+    fn refuse_other_project(&self, source: &Inode) -> Result<()> {
+        match &self.new {
+            Some(new) if new.excludes_project_of(source) => Err(namespace::other_project(new, source)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The same of what comes back in an exchange.
+    fn refuse_other_project_back(&self, target: &Inode) -> Result<()> {
+        match self.new.is_some() && self.old.excludes_project_of(target) {
+            true => Err(namespace::other_project(&self.old, target)),
+            false => Ok(()),
+        }
+    }
+
     /// A directory went from the old to the new one.
     fn count_moved(&mut self, child: &Inode) {
         if let (true, Some(new)) = (child.is_dir(), &mut self.new) {
@@ -100,16 +116,20 @@ fn rename(t: &mut Txn<'_>, req: &RenameReq) -> Step<Empty> {
             if target.is_dir() {
                 refuse_loop(t, target.ino, req.parent)?;
             }
+            dirs.refuse_other_project(&source)?;
+            dirs.refuse_other_project_back(&target)?;
             note(t, req, source.ino, None);
             note_back(t, req, target.ino);
             exchange(t, req, &mut dirs, source, target)?;
         }
         Some(target) => {
+            dirs.refuse_other_project(&source)?;
             let last = replace(t, req, &mut dirs, &source, target)?;
             note(t, req, source.ino, Some(last));
             shift(t, req, &mut dirs, source)?;
         }
         None => {
+            dirs.refuse_other_project(&source)?;
             note(t, req, source.ino, None);
             shift(t, req, &mut dirs, source)?;
         }

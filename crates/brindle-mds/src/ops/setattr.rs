@@ -78,6 +78,8 @@ pub fn apply(t: &mut Txn<'_>, inode: &mut Inode, req: &SetattrReq) -> Result<()>
     inode.gid = req.gid.unwrap_or(inode.gid);
     if changes_owner {
         t.within_limits(req.cred.uid);
+        let (ino, owners) = (inode.ino, inode.owners());
+        t.after(move |live| live.owners_changed(ino, owners));
         reports::drop_capability(t, inode)?;
     }
     if changes_owner || req.kill_suidgid {

@@ -96,6 +96,7 @@ impl<'a> Predicate<'a> {
                 range.holds(self.host.map_or(inode.gid, |host| host.gid_to_host(inode.gid)).into())
             }
             Test::Links(range) => range.holds(inode.nlink.into()),
+            Test::Project(range) => range.holds(inode.project.into()),
             Test::Perm { how, bits } => match how {
                 PermMatch::Exact => inode.perm == *bits,
                 PermMatch::All => inode.perm & bits == *bits,

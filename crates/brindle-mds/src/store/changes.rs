@@ -20,9 +20,9 @@ pub struct Changes<'a> {
     rows: BTreeMap<Bytes, Option<Bytes>>,
     /// Inodes as the batch sees them, so that each is read and decoded once; others may be in `hot`.
     inodes: RefCell<BTreeMap<Ino, Option<Inode>>>,
-    usage: BTreeMap<(u8, u32), Delta>,
+    usage: BTreeMap<(Kind, u32), Delta>,
     frees_space: bool,
-    /// The limits of users and groups count.
+    /// The limits of users, groups and projects count.
     limited: bool,
     effects: Effects,
     /// Rows are written in forms up to this level.
@@ -150,24 +150,27 @@ impl<'a> Changes<'a> {
         self.frees_space = true;
     }
 
-    /// The limits of users and groups count for the batch, unless root asks for it: it is refused where it takes one of them over
+    /// The limits of users, groups and projects count for the batch, unless root asks for it: it is refused where it takes one of them over
     /// its limit, or further over it.
     pub fn within_limits(&mut self, uid: u32) {
         self.limited |= uid != 0;
     }
 
-    /// Changes of the usage of users and groups, if their limits count for the batch.
-    pub fn limited_usage(&self) -> impl Iterator<Item = (Kind, u32, Delta)> {
-        let kind = |kind: u8| if kind == Kind::User as u8 { Kind::User } else { Kind::Group };
-        let usage = self.limited.then_some(&self.usage).into_iter().flatten();
-        usage.map(move |((of, id), delta)| (kind(*of), *id, *delta))
+    /// Whether limits count for the batch.
+    pub fn is_limited(&self) -> bool {
+        self.limited
+    }
+
+    /// Changes of the usage of users, groups and projects.
+    pub fn usage_changes(&self) -> impl Iterator<Item = ((Kind, u32), Delta)> {
+        self.usage.iter().map(|(owner, delta)| (*owner, *delta))
     }
 
     /// Charges the difference of two states of an inode to its owners.
     pub fn charge(&mut self, old: Option<&Inode>, new: Option<&Inode>) {
         for (inode, sign) in [(old, -1), (new, 1)] {
             let Some(inode) = inode else { continue };
-            for owner in [(Kind::User as u8, inode.uid), (Kind::Group as u8, inode.gid)] {
+            for owner in inode.owners().each() {
                 self.usage.entry(owner).or_default().add(Delta::of(inode, sign));
             }
         }
@@ -182,8 +185,8 @@ impl<'a> Changes<'a> {
     pub fn into_batch(mut self) -> Result<Batch> {
         for ((kind, id), delta) in std::mem::take(&mut self.usage) {
             if delta != Delta::default() {
-                let used = usage::get(&self, kind, id)?.apply(delta);
-                let key = keys::usage(kind, id);
+                let used = usage::get(&self, (kind, id))?.apply(delta);
+                let key = keys::usage(kind as u8, id);
                 match used == usage::Usage::default() {
                     true => self.delete(key),
                     false => drop(self.put_row(key, &used)),

@@ -5,10 +5,11 @@ use brindle_types::layout::{Component, STRIPE_SIZE_DEFAULT_BYTES};
 use brindle_types::{Attr, Code, Fault, FileType, Ino, Layout, LayoutPolicy, Pair, Result, Stripe};
 use serde::{Deserialize, Serialize};
 
-use super::changes::InodeEffect;
-use super::{Changes, Rows, append, keys, row, watch};
+mod forms;
 
-row::first_form!(Inode);
+use super::changes::InodeEffect;
+use super::usage::Owners;
+use super::{Changes, Rows, append, keys, row, watch};
 
 /// Size that stat shows for a directory.
 pub const DIR_SIZE_BYTES: u64 = 4096;
@@ -64,6 +65,10 @@ pub struct Inode {
     pub file: Option<FileBody>,
     /// Of directories: the default for new files, where this directory has one.
     pub layout_policy: Option<LayoutPolicy>,
+    /// The project that it counts for; 0 for none.
+    pub project: u32,
+    /// Of directories: what is made in it gets its project, and directories this flag.
+    pub inherits_project: bool,
 }
 
 /// The part of an inode that only regular files have.
@@ -96,6 +101,21 @@ impl Inode {
     /// Whether its bytes lie in the MDT.
     pub fn is_inline(&self) -> bool {
         self.file.as_ref().is_some_and(|f| f.layout.inline)
+    }
+
+    /// For whom it counts.
+    pub fn owners(&self) -> Owners {
+        Owners { uid: self.uid, gid: self.gid, project: self.project }
+    }
+
+    /// The project of what is made in this directory.
+    pub fn project_of_new(&self) -> u32 {
+        if self.inherits_project { self.project } else { 0 }
+    }
+
+    /// Whether this directory takes in only inodes of its own project, and that is another one.
+    pub fn excludes_project_of(&self, child: &Inode) -> bool {
+        self.inherits_project && self.project != child.project
     }
 
     /// Whether it must be looked at after a restart: somebody has it open for writing, or its objects are being cut or

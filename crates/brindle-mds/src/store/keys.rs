@@ -174,12 +174,12 @@ pub fn replies(session: SessionId) -> Vec<u8> {
     Key::new(REPLY).u64(session.0).0
 }
 
-/// Usage of a user (0) or group (1).
+/// Usage of a user (0), group (1) or project (2).
 pub fn usage(kind: u8, id: u32) -> Vec<u8> {
     of_owner(USAGE, kind, id)
 }
 
-/// Limits of a user (0) or group (1).
+/// Limits of a user (0), group (1) or project (2).
 pub fn limit(kind: u8, id: u32) -> Vec<u8> {
     of_owner(LIMIT, kind, id)
 }

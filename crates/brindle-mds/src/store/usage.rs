@@ -1,4 +1,5 @@
-//! `U|kind|id`: inodes and bytes of users and groups, changed in the batch that causes it.
+//! `U|kind|id`: inodes and bytes of users, groups and projects, changed in the batch that causes it. There is no row of project 0, which
+//! is no project.
 
 use brindle_types::Result;
 use serde::{Deserialize, Serialize};
@@ -15,6 +16,32 @@ pub enum Kind {
     User = 0,
     /// A group.
     Group = 1,
+    /// A project.
+    Project = 2,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Kind; 3] = [Kind::User, Kind::Group, Kind::Project];
+}
+
+/// For whom an inode counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owners {
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Project; 0 for none.
+    pub project: u32,
+}
+
+impl Owners {
+    /// Each of them.
+    pub fn each(self) -> impl Iterator<Item = (Kind, u32)> {
+        let project = (self.project != 0).then_some((Kind::Project, self.project));
+        [(Kind::User, self.uid), (Kind::Group, self.gid)].into_iter().chain(project)
+    }
 }
 
 /// Usage of an owner.
@@ -58,14 +85,33 @@ impl Usage {
     }
 }
 
-/// Usage of one user or group.
-pub fn get(rows: &(impl Rows + ?Sized), kind: u8, id: u32) -> Result<Usage> {
-    let key = keys::usage(kind, id);
+/// Usage of one user, group or project.
+pub fn get(rows: &(impl Rows + ?Sized), (kind, id): (Kind, u32)) -> Result<Usage> {
+    if (kind, id) == (Kind::Project, 0) {
+        return without_project(rows);
+    }
+    let key = keys::usage(kind as u8, id);
     let found = rows.row(&key)?.map(|value| row::decode("usage", &key, &value)).transpose()?;
     Ok(found.unwrap_or_default())
 }
 
-/// Usage of all users or groups: (id, usage).
+/// Usage of what has no project: that of all users but for that of all projects.
+fn without_project(rows: &(impl Rows + ?Sized)) -> Result<Usage> {
+    let sum = |kind| -> Result<Usage> {
+        let add = |sum: Usage, (_, used): (u32, Usage)| Usage {
+            inodes: sum.inodes.saturating_add(used.inodes),
+            bytes: sum.bytes.saturating_add(used.bytes),
+        };
+        Ok(list(rows, kind)?.into_iter().fold(Usage::default(), add))
+    };
+    let (all, of_projects) = (sum(Kind::User)?, sum(Kind::Project)?);
+    Ok(Usage {
+        inodes: all.inodes.saturating_sub(of_projects.inodes),
+        bytes: all.bytes.saturating_sub(of_projects.bytes),
+    })
+}
+
+/// Usage of all users, groups or projects: (id, usage).
 pub fn list(rows: &(impl Rows + ?Sized), kind: Kind) -> Result<Vec<(u32, Usage)>> {
     let mut all = Vec::new();
     for_each(rows, &[keys::USAGE, kind as u8], |key, value| {

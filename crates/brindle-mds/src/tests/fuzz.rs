@@ -7,7 +7,7 @@ use crate::store::append::Reservation;
 use crate::store::changelog::{Size, State};
 use crate::store::dirent::Dirent;
 use crate::store::inode::Inode;
-use crate::store::limit::Limit;
+use crate::store::limit::{Limit, Settings};
 use crate::store::meta::Format;
 use crate::store::reply::Reply;
 use crate::store::row;
@@ -49,6 +49,7 @@ fn rows_decode_or_do_not() {
     try_rows::<Dirent>("dirent");
     try_rows::<Reservation>("append");
     try_rows::<Limit>("limit");
+    try_rows::<Settings>("quota settings");
     try_rows::<Usage>("usage");
     try_rows::<Inode>("inode");
     try_rows::<Reply>("reply");

@@ -13,16 +13,21 @@ use crate::store::changelog::{Reader, Size, State};
 use crate::store::dirent::{Dirent, HashKey};
 use crate::store::hsm;
 use crate::store::inode::FileBody;
-use crate::store::limit::Limit;
+use crate::store::limit::{KindSettings, Limit, Settings};
 use crate::store::meta::Format;
 use crate::store::reply::Reply;
 use crate::store::session::Session;
-use crate::store::usage::Usage;
+use crate::store::usage::{Kind, Usage};
 use crate::store::{Inode, row};
 
 /// As a file system of today writes it.
 fn encoded<T: row::Form>(value: &T) -> Bytes {
     row::encode(row::FormatLevel::NEWEST, value).expect("the newest level holds every form")
+}
+
+/// As a file system of release 0.1.0 has it.
+fn first<T: row::Form>(value: &T) -> Bytes {
+    row::encode(row::FormatLevel::FIRST, value).expect("the first level holds it")
 }
 
 fn pair(term: u32, counter: u64) -> Pair {
@@ -106,7 +111,29 @@ fn inode(file: bool) -> Inode {
                 },
             }],
         }),
+        project: 0,
+        inherits_project: false,
     }
+}
+
+fn in_project(inode: Inode) -> Inode {
+    let inherits_project = inode.is_dir();
+    Inode { project: 300, inherits_project, ..inode }
+}
+
+fn limit() -> Limit {
+    Limit { inodes_max: 100, bytes_max: 1 << 40, ..Limit::default() }
+}
+
+fn soft_limit() -> Limit {
+    let (inodes_soft, bytes_soft) = (90, 1 << 39);
+    let (inodes_grace_end, bytes_grace_end) = (None, Some(1_800_000_000));
+    Limit { inodes_soft, bytes_soft, inodes_grace_end, bytes_grace_end, is_default: true, ..limit() }
+}
+
+fn settings() -> Settings {
+    let group = KindSettings { limit: limit(), inodes_grace_secs: 60, bytes_grace_secs: 600 };
+    Settings::default().with(Kind::Group, group)
 }
 
 fn change() -> Change {
@@ -170,13 +197,17 @@ fn samples() -> Vec<(&'static str, Bytes)> {
     };
     let key = HashKey(0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908);
     vec![
-        ("inode-file", encoded(&inode(true))),
-        ("inode-dir", encoded(&inode(false))),
+        ("inode-file", encoded(&in_project(inode(true)))),
+        ("inode-dir", encoded(&in_project(inode(false)))),
+        ("inode-file-3", first(&inode(true))),
+        ("inode-dir-3", first(&inode(false))),
         ("dirent", encoded(&Dirent { ino: Ino(7), kind: FileType::Symlink })),
         ("session", encoded(&session)),
         ("reply", encoded(&Reply { sequence: 300, op: 103, body: Bytes::from_static(b"body") })),
         ("usage", encoded(&Usage { inodes: 3, bytes: 1 << 33 })),
-        ("limit", encoded(&Limit { inodes_max: 100, bytes_max: 1 << 40 })),
+        ("limit", encoded(&soft_limit())),
+        ("limit-3", first(&limit())),
+        ("quota-settings", encoded(&settings())),
         ("append", encoded(&Reservation { session: SessionId(5), number: 7, len_bytes: 4096, done: true })),
         ("change", encoded(&change())),
         ("changelog-state", encoded(&readers())),
@@ -202,8 +233,9 @@ fn rows_keep_their_bytes() {
     }
     let bytes = encoded(&change());
     assert_eq!(row::decode::<Change>("change", b"k", &bytes), Ok(change()));
-    let decoded: Inode = row::decode("inode", b"k", &samples()[0].1).expect("decodes");
-    assert_eq!(decoded, inode(true));
+    let decoded = |at: usize| row::decode::<Inode>("inode", b"k", &samples()[at].1).expect("decodes");
+    assert_eq!(decoded(0), in_project(inode(true)));
+    assert_eq!(decoded(2), inode(true), "in its first form");
 }
 
 #[test]

@@ -18,6 +18,7 @@ mod once;
 mod open_ahead;
 mod pools;
 mod posix;
+mod projects;
 mod quota;
 mod recovery;
 mod scan;

@@ -1,8 +1,11 @@
-//! What users and groups use is told to themselves and to root, and is kept below their limits.
+//! What users and groups use is told to themselves and to root, and is kept below their limits: hard, soft and default ones.
 
 use brindle_types::{Code, Ino, Result};
 use brindle_wire::mds::create::CreateReq;
-use brindle_wire::mds::quota::{QuotaOwner, QuotaRoomReq, QuotaSetReq, QuotaUseReq, QuotaUseResp, RoomUse};
+use brindle_wire::mds::quota::{
+    QuotaChange, QuotaChangeReq, QuotaGrace, QuotaListReq, QuotaOwner, QuotaRoomReq, QuotaSetReq,
+    QuotaShowReq, QuotaShowResp, QuotaSubject, QuotaUseReq, QuotaUseResp, RoomUse,
+};
 use brindle_wire::mds::session::SessionRenewReq;
 use brindle_wire::{Cred, mds::setattr::SetattrReq};
 
@@ -38,19 +41,19 @@ fn usage_follows_the_owner_and_is_told_to_whom_it_concerns() {
 }
 
 #[test]
-fn strangers_and_projects_are_refused_with_the_reason() {
+fn strangers_are_refused_with_the_reason() {
     run(async {
         let rig = Rig::new().await;
         let refused = |outcome: Result<QuotaUseResp>| outcome.expect_err("refused");
         assert_eq!(
             refused(used(&rig, QuotaOwner::Group, 50, user(1000)).await).to_string(),
             "cannot tell the usage of group 50\
-             \n  why:  user 1000 may ask for himself and his groups\
+             \n  why:  user 1000 may ask for himself, his groups, and projects\
              \n  next: ask as root\
              \n  code: E3009 (brindle explain E3009)"
         );
-        let project = refused(used(&rig, QuotaOwner::Project, 5, root()).await);
-        assert_eq!(project.code, Code::NotSupported);
+        let nothing = QuotaUseResp { inodes: 0, bytes: 0, inodes_max: 0, bytes_max: 0 };
+        assert_eq!(used(&rig, QuotaOwner::Project, 5, user(1000)).await, Ok(nothing), "it is nobody's");
         assert_eq!(code(used(&rig, QuotaOwner::User, 0, user(1000)).await), Some(Code::NotPermitted));
     });
 }
@@ -126,8 +129,8 @@ fn limits_are_set_by_root_for_others_than_root() {
         );
         let of_root = rig.ask(A, set_req(QuotaOwner::User, 0, Some(5), None)).await;
         assert_eq!(code(of_root), Some(Code::InvalidArgument));
-        let of_project = rig.ask(A, set_req(QuotaOwner::Project, 7, Some(5), None)).await;
-        assert_eq!(code(of_project), Some(Code::NotSupported));
+        let of_none = rig.ask(A, set_req(QuotaOwner::Project, 0, Some(5), None)).await;
+        assert_eq!(code(of_none), Some(Code::InvalidArgument), "0 is no project");
     });
 }
 
@@ -184,5 +187,157 @@ fn near_a_limit_a_writer_is_told_how_far_its_file_has_blocks() {
         assert_eq!(told(short).await, Some(0), "it does not say what it has, and will not");
         rig.osts.down.lock().push(ost);
         assert_eq!(told(short).await, None, "it may say so when it is back");
+    });
+}
+
+const BOB: QuotaSubject = QuotaSubject::Owner { owner: QuotaOwner::User, id: 1000 };
+const EVERY_USER: QuotaSubject = QuotaSubject::Default(QuotaOwner::User);
+
+async fn change(rig: &Rig, subject: QuotaSubject, change: QuotaChange) -> Result<QuotaShowResp> {
+    rig.ask(A, QuotaChangeReq { subject, change, dry_run: false, cred: root() }).await
+}
+
+async fn show(rig: &Rig, subject: QuotaSubject) -> QuotaShowResp {
+    rig.ask(A, QuotaShowReq { subject, cred: root() }).await.expect("shown")
+}
+
+fn soft(inodes: u64) -> QuotaChange {
+    QuotaChange { inodes_soft: Some(inodes), ..QuotaChange::default() }
+}
+
+fn grace(inodes_grace_secs: u32) -> QuotaChange {
+    QuotaChange { inodes_grace_secs: Some(inodes_grace_secs), ..QuotaChange::default() }
+}
+
+/// Makes a file that nobody has open.
+async fn make(rig: &Rig, name: &str, uid: u32) -> Result<()> {
+    let req = named(name, user(uid));
+    let handle = req.handle;
+    let made = rig.ask(A, req).await?;
+    rig.close(A, made.attr.ino, handle).await
+}
+
+#[test]
+fn a_soft_limit_may_be_exceeded_until_its_grace_time_is_over() {
+    run(async {
+        let mut rig = Rig::new().await;
+        rig.raise_level().await;
+        change(&rig, BOB, QuotaChange { inodes_max: Some(4), ..soft(1) }).await.expect("set");
+        make(&rig, "first", 1000).await.expect("made");
+        assert_eq!(show(&rig, BOB).await.inodes_grace_end, None, "as much as is allowed");
+        make(&rig, "second", 1000).await.expect("the grace time begins");
+        let begun = show(&rig, BOB).await;
+        let end = begun.inodes_grace_end.expect("it runs");
+        assert_eq!((begun.limits.inodes_soft, begun.limits.inodes_max), (1, 4));
+        assert!((604_700..=604_800).contains(&(end - begun.now_secs)), "{begun:?}");
+        rig.restart().await;
+        make(&rig, "third", 1000).await.expect("it is not over");
+        assert_eq!(show(&rig, BOB).await.inodes_grace_end, Some(end), "nor does it begin anew");
+
+        // Whoever comes back under the limit has the whole time again; this one is of no time at all.
+        rig.unlink(Ino::ROOT, "third").await.expect("removed");
+        rig.unlink(Ino::ROOT, "second").await.expect("removed");
+        assert_eq!(show(&rig, BOB).await.inodes_grace_end, None);
+        change(&rig, EVERY_USER, grace(0)).await.expect("set");
+        make(&rig, "second", 1000).await.expect("this one goes over the limit");
+        rig.restart().await;
+        let refused = make(&rig, "third", 1000).await.expect_err("refused");
+        assert_eq!(
+            refused.to_string(),
+            "this is more than is allowed to user 1000\
+             \n  why:  the soft limit is 1 files and directories, and its grace time is over\
+             \n  next: remove files, or ask the administrator for more: lfs quota\
+             \n  code: E3036 (brindle explain E3036)"
+        );
+        make(&rig, "of root", 0).await.expect("made");
+        rig.unlink(Ino::ROOT, "second").await.expect("removed");
+        make(&rig, "third", 1000).await.expect("below the limit again");
+        rig.verify();
+    });
+}
+
+#[test]
+fn bytes_over_a_soft_limit_get_no_room_when_the_grace_time_is_over() {
+    run(async {
+        let rig = Rig::new().await;
+        rig.raise_level().await;
+        let (ino, _) = converted(&rig).await;
+        rig.ask(A, chown(ino, root(), Some(1000), Some(1000))).await.expect("changed");
+        let room = async || {
+            let given = rig.ask(A, room_req(ino, 4096, RoomUse::default())).await.expect("answered");
+            given.user_bytes
+        };
+        let below = QuotaChange { bytes_soft: Some(1 << 30), ..QuotaChange::default() };
+        change(&rig, BOB, below).await.expect("set");
+        assert_eq!(room().await, Some(32 << 20), "there is no hard limit");
+        assert_ne!(rig.ask(A, SessionRenewReq {}).await.expect("renewed").limits_serial, 0);
+        let no_time = QuotaChange { bytes_grace_secs: Some(0), ..QuotaChange::default() };
+        change(&rig, EVERY_USER, no_time).await.expect("set");
+        let over = QuotaChange { bytes_soft: Some(1), ..QuotaChange::default() };
+        let set = change(&rig, BOB, over).await.expect("set");
+        assert!(
+            set.bytes > 1 && set.bytes_grace_end.is_some(),
+            "what is over a new limit has its grace time: {set:?}"
+        );
+        assert_eq!(room().await, Some(0));
+    });
+}
+
+#[test]
+fn whoever_has_no_limits_of_his_own_has_the_default_ones() {
+    run(async {
+        let mut rig = Rig::new().await;
+        rig.raise_level().await;
+        let one = QuotaChange { inodes_max: Some(1), ..QuotaChange::default() };
+        let two = QuotaChange { inodes_max: Some(2), ..QuotaChange::default() };
+        let set = change(&rig, EVERY_USER, one).await.expect("set");
+        assert!(set.is_default && set.limits.inodes_max == 1);
+        change(&rig, BOB, two).await.expect("set");
+        rig.restart().await;
+        for (name, uid, fits) in [("a", 7, true), ("b", 7, false), ("c", 1000, true), ("d", 1000, true)] {
+            let made = rig.ask(A, named(name, user(uid))).await;
+            assert_eq!(made.is_ok(), fits, "{name}");
+        }
+        rig.ask(A, named("of root", root())).await.expect("no limit counts for root");
+        let shown = show(&rig, BOB).await;
+        assert!(!shown.is_default && shown.limits.inodes_max == 2);
+        let back = QuotaChange { to_default: true, ..QuotaChange::default() };
+        let shown = change(&rig, BOB, back).await.expect("set");
+        assert!(shown.is_default && shown.limits.inodes_max == 1);
+        assert_eq!(code(rig.ask(A, named("e", user(1000))).await), Some(Code::OverQuota));
+        let none = QuotaChange { inodes_max: Some(0), ..QuotaChange::default() };
+        change(&rig, BOB, none).await.expect("set");
+        rig.restart().await;
+        rig.ask(A, named("e", user(1000))).await.expect("he has none, whatever others have");
+        let listed =
+            rig.ask(A, QuotaListReq { owner: QuotaOwner::User, behind: Some(0), cred: root() }).await;
+        let listed: Vec<(u32, u64, bool)> = listed
+            .expect("listed")
+            .owners
+            .iter()
+            .map(|(id, shown)| (*id, shown.inodes, shown.is_default))
+            .collect();
+        assert_eq!(listed, [(7, 1, true), (1000, 3, false)]);
+        let by_user = QuotaListReq { owner: QuotaOwner::User, behind: None, cred: user(7) };
+        assert_eq!(code(rig.ask(A, by_user).await), Some(Code::NotPermitted));
+        rig.verify();
+    });
+}
+
+#[test]
+fn a_dry_run_changes_nothing_and_soft_limits_need_the_newest_level() {
+    run(async {
+        let rig = Rig::new().await;
+        let refused = change(&rig, BOB, soft(5)).await.expect_err("refused");
+        assert_eq!(refused.code, Code::NewerFormat);
+        let refused = change(&rig, EVERY_USER, grace(5)).await.expect_err("refused");
+        assert_eq!(refused.code, Code::NewerFormat);
+        rig.raise_level().await;
+        let dry = QuotaChangeReq { subject: BOB, change: soft(5), dry_run: true, cred: root() };
+        assert_eq!(rig.ask(A, dry).await.expect("shown").limits.inodes_soft, 5);
+        assert_eq!(show(&rig, BOB).await.limits.inodes_soft, 0);
+        assert_eq!(code(change(&rig, BOB, grace(5)).await), Some(Code::InvalidArgument), "of all users only");
+        let set = change(&rig, EVERY_USER, grace(5)).await.expect("set");
+        assert_eq!(set.grace, QuotaGrace { inodes_secs: 5, ..QuotaGrace::default() });
     });
 }

@@ -33,7 +33,8 @@ use crate::config::{Config, Identity};
 use crate::dispatch::dispatch;
 use crate::mdt::{Call, LiveSession, Mdt};
 use crate::osts::{OstCalls, Osts};
-use crate::store::{inode, session};
+use crate::store::row::FormatLevel;
+use crate::store::{inode, meta, session};
 
 pub const RW: Access = Access { read: true, write: true, truncate: false, execute: false };
 pub const RO: Access = Access { read: true, write: false, truncate: false, execute: false };
@@ -344,6 +345,17 @@ impl Rig {
             Ok(())
         });
         made.await.expect("session made");
+    }
+
+    /// Rows are written in the newest forms from now on.
+    pub async fn raise_level(&self) {
+        let call = Call::internal(Op::RaiseLevel);
+        let raised = self.mdt.step(&call, |t| {
+            meta::put_format_level(t, FormatLevel::NEWEST);
+            Ok(())
+        });
+        raised.await.expect("raised");
+        self.mdt.engine().set_level(FormatLevel::NEWEST);
     }
 
     /// Puts an empty disk in place of the MDT's.

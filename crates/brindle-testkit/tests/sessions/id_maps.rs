@@ -17,7 +17,7 @@ use brindle_wire::mds::mkdir::MkdirReq;
 use brindle_wire::mds::mknod::MknodReq;
 use brindle_wire::mds::open::{Access, OpenReq};
 use brindle_wire::mds::open_ahead::OpenAheadReq;
-use brindle_wire::mds::quota::{QuotaOwner, QuotaRoomReq, QuotaUseReq, RoomUse};
+use brindle_wire::mds::quota::{QuotaOwner, QuotaRoomReq, QuotaShowReq, QuotaSubject, QuotaUseReq, RoomUse};
 use brindle_wire::mds::readdir::ReaddirReq;
 use brindle_wire::mds::scan::{Range, ScanReq, Term, Test, Wanted};
 use brindle_wire::mds::setattr::SetattrReq;
@@ -318,6 +318,12 @@ async fn found(host: &Host, home: Ino) {
     assert_eq!(host.ask(&usage(ALICE.0, ALICE.1)).await.unwrap_err(), Code::NumberNotMapped);
     assert_eq!(host.ask(&usage(CAROL.1, ALICE.1)).await.unwrap_err(), Code::NotPermitted);
     assert_eq!(host.ask(&usage(BOB, BOB)).await.unwrap_err(), Code::NumberNotMapped);
+    let shown = |id, uid| {
+        let subject = QuotaSubject::Owner { owner: QuotaOwner::User, id };
+        QuotaShowReq { subject, cred: cred(uid) }
+    };
+    assert!(host.ask(&shown(ALICE.1, ALICE.1)).await.unwrap().inodes > 3);
+    assert_eq!(host.ask(&shown(ALICE.0, ALICE.1)).await.unwrap_err(), Code::NumberNotMapped);
 }
 
 /// An access ACL that names two users and a group.

@@ -28,7 +28,11 @@ use brindle_wire::mds::open::{Access, OpenReq};
 use brindle_wire::mds::open_ahead::OpenAheadReq;
 use brindle_wire::mds::path::PathOfReq;
 use brindle_wire::mds::policy::{HsmBacklogReq, PolicyRemoveReq, PolicyScanReq};
-use brindle_wire::mds::quota::{QuotaOwner, QuotaRoomReq, QuotaSetReq, RoomUse};
+use brindle_wire::mds::project::{ProjectGetReq, ProjectSetReq};
+use brindle_wire::mds::quota::{
+    QuotaChange, QuotaChangeReq, QuotaFileRoomReq, QuotaListReq, QuotaOwner, QuotaRoomReq, QuotaSetReq,
+    QuotaSubject, RoomUse,
+};
 use brindle_wire::mds::readdir::ReaddirReq;
 use brindle_wire::mds::rename::RenameReq;
 use brindle_wire::mds::report::{ReportReq, SyncedObjects, WriteReport};
@@ -341,7 +345,14 @@ impl Hostile {
             HsmTakeReq { agent: [1; 16], host: "c1".into(), archives: vec![1], max: 1, cred: cred.clone() };
         self.refused(MDT, &take).await;
         let (owner, id, limit) = (QuotaOwner::User, ALICE, Some(1));
-        self.refused(MDT, &QuotaSetReq { owner, id, inodes_max: limit, bytes_max: limit, cred }).await;
+        let set = QuotaSetReq { owner, id, inodes_max: limit, bytes_max: limit, cred: cred.clone() };
+        self.refused(MDT, &set).await;
+        let change = QuotaChange { bytes_max: Some(0), ..QuotaChange::default() };
+        let subject = QuotaSubject::Default(owner);
+        self.refused(MDT, &QuotaChangeReq { subject, change, dry_run: true, cred: cred.clone() }).await;
+        self.refused(MDT, &QuotaListReq { owner, behind: None, cred: cred.clone() }).await;
+        // By its project the tree of a host is limited.
+        self.refused(MDT, &ProjectSetReq { ino: root, id: Some(0), inherits: None, cred }).await;
     }
 }
 
@@ -398,6 +409,7 @@ fn a_squashed_host_gets_nothing_by_numbers() {
         hostile.refused(MDT, &GetattrReq { ino: tree.deep, report: None }).await;
         hostile.refused(MDT, &GetStripeReq { ino: tree.deep }).await;
         hostile.refused(MDT, &HsmStateReq { ino: tree.deep }).await;
+        hostile.refused(MDT, &ProjectGetReq { ino: tree.deep }).await;
         hostile.refused(MDT, &ListxattrReq { ino: tree.deep }).await;
         for name in ["trusted.a", "user.a"] {
             hostile.refused(MDT, &GetxattrReq { ino: tree.deep, name: name.into() }).await;
@@ -672,6 +684,19 @@ fn a_handle_is_for_what_was_asked_and_room_is_the_owners() {
         };
         hostile.refused(MDT, &room(MALLORY)).await;
         hostile.ask(MDT, &room(ALICE)).await.unwrap();
+        let in_project = |uid| QuotaFileRoomReq {
+            ino: tree.hers,
+            uid,
+            gid: ALICE,
+            project: Some(0),
+            wanted_bytes: 1 << 40,
+            user: RoomUse::default(),
+            group: RoomUse::default(),
+            in_project: RoomUse::default(),
+        };
+        hostile.refused(MDT, &in_project(MALLORY)).await;
+        assert!(hostile.ask(MDT, &in_project(ALICE)).await.unwrap().room.is_some());
+        assert_eq!(hostile.ask(MDT, &ProjectGetReq { ino: tree.hers }).await.unwrap().id, 0);
         honest
             .setattr(&Ctx::root(), tree.own, SetAttr { mode: Some(0o755), ..SetAttr::default() })
             .await

@@ -24,6 +24,7 @@ pub mod ost_use;
 pub mod owner;
 pub mod path;
 pub mod policy;
+pub mod project;
 pub mod quota;
 pub mod readdir;
 pub mod readlink;

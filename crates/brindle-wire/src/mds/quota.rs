@@ -1,5 +1,7 @@
-//! quota_use, quota_set and quota_room: what users, groups and projects use of a file system, and what they may use
-//! (`lfs quota`, `lfs setquota`).
+//! What users, groups and projects use of a file system, and what they may use (`lfs quota`, `lfs setquota`, `brindle quota`).
+//!
+//! quota_use, quota_set and quota_room are of the first release: hard limits only, of users and groups. quota_show, quota_change and
+//! quota_file_room know soft and default limits, and projects.
 
 use brindle_types::Ino;
 use serde::{Deserialize, Serialize};
@@ -97,3 +99,179 @@ pub struct QuotaRoomResp {
     pub dense_end: Option<u64>,
 }
 message!(QuotaRoomReq => QuotaRoomResp, QuotaRoom);
+
+/// Like [`QuotaRoomReq`], of the file's project too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuotaFileRoomReq {
+    /// The file that is written.
+    pub ino: Ino,
+    /// Its owner.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+    /// Its project, as far as the mount knows; `None`: the mount does not know.
+    pub project: Option<u32>,
+    /// Bytes that are wanted.
+    pub wanted_bytes: u64,
+    /// Bytes taken of the user's earlier reservation that no report has named yet.
+    pub user: RoomUse,
+    /// Bytes taken of the group's.
+    pub group: RoomUse,
+    /// Bytes taken of the project's.
+    pub in_project: RoomUse,
+}
+
+/// The answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuotaFileRoomResp {
+    /// The project of the file.
+    pub project: u32,
+    /// Room. `None` where the mount took the file to be in another project: nothing was given or taken in.
+    pub room: Option<QuotaFileRoom>,
+}
+message!(QuotaFileRoomReq => QuotaFileRoomResp, QuotaFileRoom);
+
+/// Room of a file's user, group and project; see [`QuotaRoomResp`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuotaFileRoom {
+    /// Bytes that the user's files may grow by.
+    pub user_bytes: Option<u64>,
+    /// Bytes that the group's may.
+    pub group_bytes: Option<u64>,
+    /// Bytes that the project's may.
+    pub project_bytes: Option<u64>,
+    /// Below which byte the file has all its blocks.
+    pub dense_end: Option<u64>,
+}
+
+/// Whose limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum QuotaSubject {
+    /// A user's, a group's or a project's.
+    Owner {
+        /// Which kind of owner.
+        owner: QuotaOwner,
+        /// Number.
+        id: u32,
+    },
+    /// Those of whoever has none of his own, of one kind of owner.
+    Default(QuotaOwner),
+}
+
+/// Limits; 0 for none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuotaLimits {
+    /// Most inodes.
+    pub inodes_max: u64,
+    /// Most allocated bytes.
+    pub bytes_max: u64,
+    /// Most inodes for longer than the grace time.
+    pub inodes_soft: u64,
+    /// Most allocated bytes for longer than the grace time.
+    pub bytes_soft: u64,
+}
+
+/// How long soft limits may be exceeded, by kind of owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuotaGrace {
+    /// That of inodes, in seconds.
+    pub inodes_secs: u32,
+    /// That of bytes, in seconds.
+    pub bytes_secs: u32,
+}
+
+impl Default for QuotaGrace {
+    fn default() -> QuotaGrace {
+        QuotaGrace { inodes_secs: GRACE_DEFAULT_SECS, bytes_secs: GRACE_DEFAULT_SECS }
+    }
+}
+
+/// Grace times unless somebody sets others: a week.
+pub const GRACE_DEFAULT_SECS: u32 = 7 * 24 * 60 * 60;
+/// Most owners in one answer of [`QuotaListReq`].
+pub const QUOTA_LIST_MAX: usize = 500;
+
+/// Asks what somebody uses and may use. Root may ask for all, others for themselves, their groups, projects and defaults.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuotaShowReq {
+    /// Whose.
+    pub subject: QuotaSubject,
+    /// Credentials of the program that asks.
+    pub cred: Cred,
+}
+
+/// Usage and limits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuotaShowResp {
+    /// Inodes; 0 of a default.
+    pub inodes: u64,
+    /// Allocated bytes; 0 of a default.
+    pub bytes: u64,
+    /// Limits that count.
+    pub limits: QuotaLimits,
+    /// They are the default ones.
+    pub is_default: bool,
+    /// When the grace time of inodes ends, in seconds since 1970 by the clock of the MDT; `None` below the soft limit.
+    pub inodes_grace_end: Option<i64>,
+    /// When that of bytes ends.
+    pub bytes_grace_end: Option<i64>,
+    /// Grace times of this kind of owner.
+    pub grace: QuotaGrace,
+    /// The time of the MDT, in seconds since 1970.
+    pub now_secs: i64,
+}
+message!(QuotaShowReq => QuotaShowResp, QuotaShow);
+
+/// A change of limits. What is `None` stays.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuotaChange {
+    /// Most inodes; 0 for no limit.
+    pub inodes_max: Option<u64>,
+    /// Most allocated bytes; 0 for no limit.
+    pub bytes_max: Option<u64>,
+    /// Soft limit of inodes; 0 for none.
+    pub inodes_soft: Option<u64>,
+    /// Soft limit of bytes; 0 for none.
+    pub bytes_soft: Option<u64>,
+    /// Grace time of inodes in seconds. Of a default: that of the kind of owner. Of an owner over his soft limit: from now on.
+    pub inodes_grace_secs: Option<u32>,
+    /// Grace time of bytes in seconds; likewise.
+    pub bytes_grace_secs: Option<u32>,
+    /// The owner has the default limits from now on.
+    pub to_default: bool,
+}
+
+/// Changes limits. Durable when it is answered; root only.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuotaChangeReq {
+    /// Whose.
+    pub subject: QuotaSubject,
+    /// What is to be changed.
+    pub change: QuotaChange,
+    /// Only say what would be.
+    pub dry_run: bool,
+    /// Credentials of the program that asks.
+    pub cred: Cred,
+}
+message!(QuotaChangeReq => QuotaShowResp, QuotaChange);
+
+/// Asks for everybody who uses something or has limits. Root only.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuotaListReq {
+    /// Which kind of owner.
+    pub owner: QuotaOwner,
+    /// Owners behind this number; `None` from the first on.
+    pub behind: Option<u32>,
+    /// Credentials of the program that asks.
+    pub cred: Cred,
+}
+
+/// Owners in order of number, at most [`QUOTA_LIST_MAX`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuotaListResp {
+    /// Number, usage and limits.
+    pub owners: Vec<(u32, QuotaShowResp)>,
+    /// There are more behind the last one.
+    pub has_more: bool,
+}
+message!(QuotaListReq => QuotaListResp, QuotaList);

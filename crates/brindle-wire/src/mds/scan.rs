@@ -127,6 +127,8 @@ pub enum Test {
     Components(Range),
     /// A component asks for this pool, whether there is one of that name now or not.
     Pool(PoolName),
+    /// Project; of every type of entry.
+    Project(Range),
 }
 
 /// A predicate is a list of these in postfix order (`a b And Not`); an empty one is true.

@@ -8,6 +8,9 @@ use super::lock::LockState;
 use super::open::{Access, OpenGrant};
 use crate::message;
 
+/// Bit of [`SessionOpenResp::limits_serial`]: bytes of some project are limited, so mounts ask for room by project too.
+pub const LIMITS_OF_PROJECTS: u64 = 1 << 63;
+
 /// Opens a session, or finds the one that this client had (same uuid).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionOpenReq {
@@ -39,7 +42,8 @@ pub struct SessionOpenResp {
     pub root: Ino,
     /// Id of this connection's incarnation at the server is new: the client must reclaim.
     pub must_reclaim: bool,
-    /// State of the limits of users' and groups' bytes: 0 where there are none, another number after each change.
+    /// State of the limits of bytes: 0 where there are none, another number after each change; with [`LIMITS_OF_PROJECTS`] where there
+    /// are any of projects.
     pub limits_serial: u64,
 }
 message!(SessionOpenReq => SessionOpenResp, SessionOpen);

@@ -28,7 +28,7 @@ Predicates (joined by -a where nothing stands between them, by -o; turned round 
   -size [+-]N[bkMGTPE]             size in bytes or units, rounded up to a whole unit; as the MDT knows it
   -mtime|-atime|-ctime [+-]N[smhdwy]   age, in days without a unit; -mmin, -amin, -cmin: in minutes
   -newer|-anewer|-cnewer FILE      changed (read, its inode changed) after FILE was changed
-  -user|-group NAME|ID  -uid|-gid [+-]ID  -links [+-]N  -perm MODE|-MODE|/MODE
+  -user|-group NAME|ID  -uid|-gid|-projid [+-]ID  -links [+-]N  -perm MODE|-MODE|/MODE
   -stripe-count [+-]N  -stripe-size [+-]N[kMG]  -stripe-index N[,...]  -ost INDEX|UUID[,...]
   -layout raid0|mdt|composite[,...]  -component-count [+-]N
   -maxdepth N  -mindepth N         levels below PATH
@@ -52,6 +52,7 @@ enum Word {
     Group,
     Uid,
     Gid,
+    Project,
     Links,
     Perm,
     StripeCount,
@@ -105,6 +106,7 @@ const WORDS: &[(&str, Word)] = &[
     ("g", Word::Group),
     ("uid", Word::Uid),
     ("gid", Word::Gid),
+    ("projid", Word::Project),
     ("links", Word::Links),
     ("perm", Word::Perm),
     ("stripe-count", Word::StripeCount),
@@ -377,6 +379,7 @@ fn tests(meaning: Word, text: &str) -> std::result::Result<Vec<Term>, Wrong> {
         Word::Group => Test::Gid(id(text, "group", users::gid_of)?),
         Word::Uid => Test::Uid(values::count(text)?),
         Word::Gid => Test::Gid(values::count(text)?),
+        Word::Project => Test::Project(values::count(text)?),
         Word::Links => Test::Links(values::count(text)?),
         Word::Perm => values::perm(text)?,
         Word::StripeCount => Test::StripeCount(values::stripe_count(text)?),

@@ -11,6 +11,7 @@ mod getstripe;
 mod hsm;
 pub mod lists;
 mod migrate;
+mod project;
 mod quota;
 mod setstripe;
 
@@ -34,10 +35,12 @@ pub enum Command {
     /// Show the space of each target
     #[command(disable_help_flag = true)]
     Df(df::Args),
-    /// Show what users and groups use and may use
+    /// List or set the project of files and directories
+    Project(project::Args),
+    /// Show what users, groups and projects use and may use
     #[command(disable_help_flag = true)]
     Quota(quota::Args),
-    /// Limit what users and groups may use
+    /// Limit what users, groups and projects may use
     Setquota(quota::SetArgs),
     /// Print the changelog of an MDT
     Changelog(changelog::Args),
@@ -95,6 +98,7 @@ pub fn run(command: &Command) -> Result<Done> {
         Command::Getdirstripe(args) => getdirstripe::run(args),
         Command::Find(args) => crate::find::lfs(args),
         Command::Df(args) => df::run(args),
+        Command::Project(args) => project::run(args),
         Command::Quota(args) => quota::run(args),
         Command::Setquota(args) => quota::set(args),
         Command::Changelog(args) => changelog::run(args),

@@ -1,17 +1,15 @@
-//! `lfs quota` and `lfs setquota`: what users and groups use, and what they may use. There are no soft limits in this version: they
-//! are shown as 0, and grace times as `-`.
+//! `lfs quota` and `lfs setquota`: what users, groups and projects use, and what they may use, in Lustre's words.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use brindle_client::control::{Answer, Request};
 use brindle_types::{Code, Fault, Result};
-use brindle_wire::mds::quota::{QuotaOwner, QuotaUseResp};
-use clap::ArgGroup;
+use brindle_wire::mds::quota::{QuotaChange, QuotaOwner, QuotaShowResp, QuotaSubject};
 
 use crate::completion::live;
 use crate::control::{Control, unexpected};
 use crate::exit::Done;
-use crate::find::users;
+use crate::quota::owner::{Owner, parse_grace, parse_space, period, space};
 
 /// Longest mount point that stands in the line of the figures.
 const MOUNT_COLUMNS: usize = 15;
@@ -19,14 +17,17 @@ const MOUNT_COLUMNS: usize = 15;
 /// Arguments of `lfs quota`.
 #[derive(clap::Args)]
 #[command(
-    group = ArgGroup::new("owner"),
-    after_help = "Without -u, -g and -p: the user who asks, and his group. Root may ask for everybody, others for themselves and \
-                  their groups.\nA limit of 0 is none. An asterisk stands behind what is over its limit: it may have been there \
-                  before the limit. There are no soft limits (bquota, iquota) in this version."
+    after_help = "Without -u, -g and -p: the user who asks, and his group. Root may ask for everybody, others for themselves, their \
+                  groups, and projects.\nA limit of 0 is none. An asterisk stands behind what is at its limit (blimit, ilimit) or over \
+                  its soft limit (bquota, iquota); what is over a soft limit has the rest of the grace time beside it, or 'none' when \
+                  that is over. With -U, -G and -P: the limits of whoever has none of his own."
 )]
 pub struct Args {
     #[command(flatten)]
     owner: OwnerArgs,
+    /// The grace times of users (with -u), groups (-g) or projects (-p)
+    #[arg(short = 't', long = "grace")]
+    grace: bool,
     /// Space with a unit, powers of 1024
     #[arg(short = 'h', long = "human-readable")]
     human: bool,
@@ -38,162 +39,283 @@ pub struct Args {
     help: Option<bool>,
     /// A path in the mount
     #[arg(value_name = "MOUNT", add = live::mount_points())]
-    path: PathBuf,
+    path: Option<PathBuf>,
 }
 
 /// Whose usage or limits.
 #[derive(clap::Args)]
+#[group(multiple = false)]
 struct OwnerArgs {
     /// A user, by name or number
-    #[arg(short = 'u', long = "user", value_name = "USER", group = "owner")]
-    user: Option<String>,
+    #[arg(short = 'u', long = "user", value_name = "USER")]
+    user: Option<Option<String>>,
     /// A group, by name or number
-    #[arg(short = 'g', long = "group", value_name = "GROUP", group = "owner")]
-    group: Option<String>,
+    #[arg(short = 'g', long = "group", value_name = "GROUP")]
+    group: Option<Option<String>>,
     /// A project, by number
-    #[arg(short = 'p', long = "project", value_name = "ID", group = "owner")]
-    project: Option<u32>,
+    #[arg(short = 'p', long = "project", value_name = "ID")]
+    project: Option<Option<String>>,
+    /// All users without limits of their own
+    #[arg(short = 'U', long = "default-usr")]
+    default_user: bool,
+    /// All groups without limits of their own
+    #[arg(short = 'G', long = "default-grp")]
+    default_group: bool,
+    /// All projects without limits of their own
+    #[arg(short = 'P', long = "default-prj")]
+    default_project: bool,
 }
 
-/// Somebody whose usage is wanted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Owner {
-    kind: QuotaOwner,
-    id: u32,
-    /// As it was given, or the number's name.
-    name: String,
+/// What was named.
+enum Named {
+    Nobody,
+    Owner(QuotaOwner, Option<String>),
+    Default(QuotaOwner),
 }
 
-/// Runs the command.
+impl OwnerArgs {
+    fn named(&self) -> Named {
+        let kinds = [
+            (&self.user, self.default_user, QuotaOwner::User),
+            (&self.group, self.default_group, QuotaOwner::Group),
+            (&self.project, self.default_project, QuotaOwner::Project),
+        ];
+        for (owner, default, kind) in kinds {
+            match owner {
+                Some(name) => return Named::Owner(kind, name.clone()),
+                None if default => return Named::Default(kind),
+                None => {}
+            }
+        }
+        Named::Nobody
+    }
+
+    /// What was named, and the path: a word behind -u, -g or -p that no other follows is the path, as `lfs quota -t -u /mnt` has it.
+    fn with_path(&self, path: Option<&Path>) -> Result<(Named, PathBuf)> {
+        match (self.named(), path) {
+            (named, Some(path)) => Ok((named, path.to_owned())),
+            (Named::Owner(kind, Some(word)), None) => Ok((Named::Owner(kind, None), word.into())),
+            (_, None) => Err(Fault::new(Code::BadArgument)
+                .what("no mount is named")
+                .next("give a path in the mount as the last word")),
+        }
+    }
+}
+
+/// Runs `lfs quota`.
 pub fn run(args: &Args) -> Result<Done> {
-    let owners = owners(args)?;
-    let control = Control::of(&args.path)?;
+    let (named, path) = args.owner.with_path(args.path.as_deref())?;
+    let control = Control::of(&path)?;
     let mount = control.mount().mount_point.display().to_string();
+    let owners = match named {
+        Named::Owner(kind, _) if args.grace => {
+            let shown = show(&control, QuotaSubject::Default(kind))?;
+            println!("{}", grace_text(&shown));
+            return Ok(Done::Ok);
+        }
+        _ if args.grace => return Err(whose_grace()),
+        Named::Default(kind) => {
+            let shown = show(&control, QuotaSubject::Default(kind))?;
+            print!("{}", default_text(args.human, args.quiet, kind, &shown, &mount));
+            return Ok(Done::Ok);
+        }
+        Named::Owner(kind, Some(name)) => vec![Owner::named(kind, &name)?],
+        Named::Owner(kind, None) => Owner::own().into_iter().filter(|owner| owner.kind == kind).collect(),
+        Named::Nobody => Owner::own(),
+    };
+    if owners.is_empty() {
+        return Err(no_number());
+    }
     for owner in owners {
-        let used = match control.ask(&Request::Quota { owner: owner.kind, id: owner.id })? {
-            Answer::Quota(used) => used,
-            other => return Err(unexpected(&other)),
-        };
+        let used = show(&control, QuotaSubject::Owner { owner: owner.kind, id: owner.id })?;
         print!("{}", text(args.human, args.quiet, &owner, &used, &mount));
     }
     Ok(Done::Ok)
 }
 
+fn show(control: &Control, subject: QuotaSubject) -> Result<QuotaShowResp> {
+    match control.ask(&Request::QuotaShow { subject })? {
+        Answer::QuotaShow(shown) => Ok(shown),
+        other => Err(unexpected(&other)),
+    }
+}
+
+fn whose_grace() -> Fault {
+    Fault::new(Code::BadArgument)
+        .what("grace times are those of all users, groups or projects")
+        .next("add -u, -g or -p")
+}
+
+fn no_number() -> Fault {
+    Fault::new(Code::BadArgument).what("no project is named").next("give its number: -p ID")
+}
+
 /// Arguments of `lfs setquota`.
 #[derive(clap::Args)]
 #[command(
-    group = ArgGroup::new("owner").required(true),
-    group = ArgGroup::new("limit").required(true).multiple(true),
     after_help = "A limit of 0 is none; one that is not named stays as it is. What is over a new limit already stays: its owner can \
-                  remove and, in files without holes, overwrite, and gets no more. No limit counts for root. Mounts hear of a new limit of space \
-                  within a third of the lease (2 s)."
+                  remove and, in files without holes, overwrite, and gets no more. A soft limit may be exceeded for the grace time (a week \
+                  unless -t sets another), and counts like a hard one after that, until no more than it is used. No limit counts for root. \
+                  Mounts hear of a new limit of space within a third of the lease (2 s).\n\
+                  lfs setquota -u bob -b 400g -B 500g /mnt/b\n\
+                  lfs setquota -t -u --block-grace 3d --inode-grace 1w /mnt/b\n\
+                  lfs setquota -U -B 1t /mnt/b          users without limits of their own\n\
+                  lfs setquota -u bob -D /mnt/b         bob has no limits of his own any more"
 )]
 pub struct SetArgs {
     #[command(flatten)]
     owner: OwnerArgs,
     /// Most space, in KiB or with a unit (k, m, g, t, p: powers of 1024)
-    #[arg(short = 'B', long = "block-hardlimit", value_name = "SIZE", group = "limit", value_parser = parse_space)]
+    #[arg(short = 'B', long = "block-hardlimit", value_name = "SIZE", value_parser = parse_space)]
     space: Option<u64>,
     /// Most files, directories and other inodes
-    #[arg(short = 'I', long = "inode-hardlimit", value_name = "COUNT", group = "limit")]
+    #[arg(short = 'I', long = "inode-hardlimit", value_name = "COUNT")]
     inodes: Option<u64>,
-    /// A soft limit of space: only 0, there is none in this version
-    #[arg(short = 'b', long = "block-softlimit", value_name = "SIZE", group = "limit", value_parser = parse_space)]
-    soft_space: Option<u64>,
-    /// A soft limit of inodes: only 0, there is none in this version
-    #[arg(short = 'i', long = "inode-softlimit", value_name = "COUNT", group = "limit")]
-    soft_inodes: Option<u64>,
+    /// Most space for longer than the grace time; with -t the grace time of space
+    #[arg(short = 'b', long = "block-softlimit", value_name = "SIZE")]
+    soft_space: Option<String>,
+    /// Most inodes for longer than the grace time; with -t the grace time of inodes
+    #[arg(short = 'i', long = "inode-softlimit", value_name = "COUNT")]
+    soft_inodes: Option<String>,
+    /// The owner has the default limits from now on
+    #[arg(short = 'D', long = "default", short_alias = 'd', conflicts_with_all = ["space", "inodes", "soft_space", "soft_inodes"])]
+    to_default: bool,
+    /// Set the grace times of all users (with -u), groups (-g) or projects (-p)
+    #[arg(short = 't', conflicts_with_all = ["space", "inodes", "to_default"])]
+    grace: bool,
+    /// Grace time of space: 7d, 1w12h, or seconds
+    #[arg(long = "block-grace", value_name = "TIME", value_parser = parse_grace, requires = "grace")]
+    space_grace: Option<u32>,
+    /// Grace time of inodes
+    #[arg(long = "inode-grace", value_name = "TIME", value_parser = parse_grace, requires = "grace")]
+    inodes_grace: Option<u32>,
     /// A path in the mount
     #[arg(value_name = "MOUNT", add = live::mount_points())]
-    path: PathBuf,
+    path: Option<PathBuf>,
 }
 
 /// Runs `lfs setquota`.
 pub fn set(args: &SetArgs) -> Result<Done> {
-    let named = named(&args.owner)?;
-    let soft = [(args.soft_space, "-b", "-B"), (args.soft_inodes, "-i", "-I")];
-    let wanted = soft.into_iter().find(|(limit, ..)| limit.is_some_and(|limit| limit > 0));
-    if let Some((_, soft, hard)) = wanted {
-        return Err(Fault::new(Code::NotSupported)
-            .what("cannot set the soft limit")
-            .subject(soft)
-            .why("this version has hard limits only")
-            .data("nothing was changed")
-            .next(format!("give {hard}")));
-    }
-    let control = Control::of(&args.path)?;
-    if let Some(Owner { kind, id, .. }) = named {
-        let request = Request::SetQuota { owner: kind, id, inodes_max: args.inodes, bytes_max: args.space };
-        match control.ask(&request)? {
-            Answer::Quota(_) => {}
-            other => return Err(unexpected(&other)),
+    let (named, path) = args.owner.with_path(args.path.as_deref())?;
+    let subject = match named {
+        Named::Owner(owner, _) if args.grace => QuotaSubject::Default(owner),
+        _ if args.grace => return Err(whose_grace()),
+        Named::Default(owner) => QuotaSubject::Default(owner),
+        Named::Owner(kind, Some(name)) => {
+            let Owner { kind: owner, id, .. } = Owner::named(kind, &name)?;
+            QuotaSubject::Owner { owner, id }
         }
-    }
-    Ok(Done::Ok)
-}
-
-/// KiB, or bytes in a unit.
-fn parse_space(text: &str) -> std::result::Result<u64, String> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
-        "" | "k" => 10,
-        "m" => 20,
-        "g" => 30,
-        "t" => 40,
-        "p" => 50,
-        unit => return Err(format!("'{unit}' is no unit: k, m, g, t or p")),
+        Named::Owner(_, None) | Named::Nobody => {
+            return Err(Fault::new(Code::BadArgument)
+                .what("nobody is named whose limits are to be set")
+                .next("give -u USER, -g GROUP, -p ID, or -U, -G, -P for whoever has no limits of his own"));
+        }
     };
-    let number: u64 =
-        digits.parse().map_err(|_| format!("'{text}' is no size: say 500g, or KiB as a number"))?;
-    let bytes = number.checked_mul(1 << shift);
-    bytes.filter(|bytes| *bytes <= 1 << 62).ok_or_else(|| format!("'{text}' is more than can be stored"))
-}
-
-fn named(args: &OwnerArgs) -> Result<Option<Owner>> {
-    if let Some(text) = &args.user {
-        let id = number(text, "user", users::uid_of)?;
-        return Ok(Some(Owner { kind: QuotaOwner::User, id, name: text.clone() }));
+    let change = if args.grace { grace_change(args)? } else { limit_change(args)? };
+    if change == QuotaChange::default() {
+        return Err(Fault::new(Code::BadArgument)
+            .what("nothing is to be set")
+            .next("give -b, -B, -i or -I; with -t --block-grace or --inode-grace"));
     }
-    if let Some(text) = &args.group {
-        let id = number(text, "group", users::gid_of)?;
-        return Ok(Some(Owner { kind: QuotaOwner::Group, id, name: text.clone() }));
-    }
-    Ok(args.project.map(|id| Owner { kind: QuotaOwner::Project, id, name: id.to_string() }))
-}
-
-fn owners(args: &Args) -> Result<Vec<Owner>> {
-    if let Some(owner) = named(&args.owner)? {
-        return Ok(vec![owner]);
-    }
-    let by_id =
-        |kind, id: u32, name: Option<String>| Owner { kind, id, name: name.unwrap_or(id.to_string()) };
-    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    // A number without a name is shown as it is.
-    let (user, group) = (users::user_name(uid).ok().flatten(), users::group_name(gid).ok().flatten());
-    Ok(vec![by_id(QuotaOwner::User, uid, user), by_id(QuotaOwner::Group, gid, group)])
-}
-
-fn number(text: &str, what: &'static str, look_up: fn(&str) -> std::io::Result<Option<u32>>) -> Result<u32> {
-    if let Ok(number) = text.parse() {
-        return Ok(number);
-    }
-    let unknown = || Fault::new(Code::BadArgument).what("there is no").subject(format!("{what} '{text}'"));
-    match look_up(text) {
-        Ok(Some(number)) => Ok(number),
-        Ok(None) => Err(unknown().next("give the number, if this host does not know the name")),
-        Err(e) => Err(Fault::io(Code::BadArgument, "cannot look up", format!("{what} '{text}'"), &e)
-            .next("give the number")),
+    match Control::of(&path)?.ask(&Request::QuotaChange { subject, change, dry_run: false })? {
+        Answer::QuotaShow(_) => Ok(Done::Ok),
+        other => Err(unexpected(&other)),
     }
 }
 
-fn text(human: bool, quiet: bool, owner: &Owner, used: &QuotaUseResp, mount: &str) -> String {
+fn limit_change(args: &SetArgs) -> Result<QuotaChange> {
+    let count = |text: &String| text.parse().map_err(|_| format!("'{text}' is no number"));
+    Ok(QuotaChange {
+        inodes_max: args.inodes,
+        bytes_max: args.space,
+        inodes_soft: args.soft_inodes.as_ref().map(count).transpose().map_err(|why| wrong("-i", why))?,
+        bytes_soft: args
+            .soft_space
+            .as_deref()
+            .map(parse_space)
+            .transpose()
+            .map_err(|why| wrong("-b", why))?,
+        to_default: args.to_default,
+        ..QuotaChange::default()
+    })
+}
+
+fn grace_change(args: &SetArgs) -> Result<QuotaChange> {
+    let time = |short: &Option<String>, option| {
+        short.as_deref().map(parse_grace).transpose().map_err(|why| wrong(option, why))
+    };
+    Ok(QuotaChange {
+        bytes_grace_secs: args.space_grace.or(time(&args.soft_space, "-b")?),
+        inodes_grace_secs: args.inodes_grace.or(time(&args.soft_inodes, "-i")?),
+        ..QuotaChange::default()
+    })
+}
+
+fn wrong(option: &'static str, why: String) -> Fault {
+    Fault::new(Code::BadArgument).what("cannot read the option").subject(option).why(why)
+}
+
+fn grace_text(shown: &QuotaShowResp) -> String {
+    let time = |secs: u32| period(secs.into());
+    let grace = shown.grace;
+    format!("Block grace time: {}; Inode grace time: {}", time(grace.bytes_secs), time(grace.inodes_secs))
+}
+
+fn label(kind: QuotaOwner) -> (&'static str, char) {
+    match kind {
+        QuotaOwner::User => ("usr", 'u'),
+        QuotaOwner::Group => ("grp", 'g'),
+        QuotaOwner::Project => ("prj", 'p'),
+    }
+}
+
+/// The mount point, on a line of its own if it is long.
+fn mount_text(mount: &str) -> String {
+    if mount.len() > MOUNT_COLUMNS { format!("{mount}\n{:>15}", "") } else { format!("{mount:>15}") }
+}
+
+fn default_text(human: bool, quiet: bool, kind: QuotaOwner, shown: &QuotaShowResp, mount: &str) -> String {
     let mut text = String::new();
     if !quiet {
-        let (kind, letter) = match owner.kind {
-            QuotaOwner::User => ("usr", 'u'),
-            QuotaOwner::Group => ("grp", 'g'),
-            QuotaOwner::Project => ("prj", 'p'),
-        };
+        text = format!(
+            "Disk default {} quota:\n{:>15} {:>6} {:>7} {:>7} {:>6} {:>7} {:>7}\n",
+            label(kind).0,
+            "Filesystem",
+            "bquota",
+            "blimit",
+            "bgrace",
+            "iquota",
+            "ilimit",
+            "igrace",
+        );
+    }
+    let (limits, grace) = (shown.limits, shown.grace);
+    text + &mount_text(mount)
+        + &format!(
+            " {:>6} {:>7} {:>7} {:>6} {:>7} {:>7}\n",
+            space(limits.bytes_soft, human),
+            space(limits.bytes_max, human),
+            period(grace.bytes_secs.into()),
+            limits.inodes_soft,
+            limits.inodes_max,
+            period(grace.inodes_secs.into()),
+        )
+}
+
+/// The mark behind what is used, and the rest of the grace time.
+fn over(used: u64, max: u64, grace_end: Option<i64>, now_secs: i64) -> (char, String) {
+    match grace_end {
+        _ if max > 0 && used >= max => ('*', "-".into()),
+        Some(end) if end <= now_secs => ('*', "none".into()),
+        Some(end) => ('*', period(end.abs_diff(now_secs))),
+        None => (' ', "-".into()),
+    }
+}
+
+fn text(human: bool, quiet: bool, owner: &Owner, used: &QuotaShowResp, mount: &str) -> String {
+    let mut text = String::new();
+    if !quiet {
+        let (kind, letter) = label(owner.kind);
         let space = if human { "used" } else { "kbytes" };
         text = format!(
             "Disk quotas for {kind} {} ({letter}id {}):\n{:>15} {space:>7} {:>7} {:>7} {:>7} {:>7} {:>7} {:>7} {:>7}\n",
@@ -209,128 +331,104 @@ fn text(human: bool, quiet: bool, owner: &Owner, used: &QuotaUseResp, mount: &st
             "igrace",
         );
     }
-    if mount.len() > MOUNT_COLUMNS {
-        text.push_str(&format!("{mount}\n{:>15}", ""));
-    } else {
-        text.push_str(&format!("{mount:>15}"));
-    }
-    let mark = |used: u64, max: u64| if max > 0 && used > max { '*' } else { ' ' };
-    let limits = |soft: &str, hard: String| format!(" {soft:>6} {hard:>7} {:>7}", "-");
-    text + &format!(
-        " {:>7}{}{} {:>7}{}{}\n",
-        space(used.bytes, human),
-        mark(used.bytes, used.bytes_max),
-        limits(if human { "0k" } else { "0" }, space(used.bytes_max, human)),
-        used.inodes,
-        mark(used.inodes, used.inodes_max),
-        limits("0", used.inodes_max.to_string()),
-    )
-}
-
-/// KiB, rounded up; or with a unit and four digits, as `%5.4g` has them.
-fn space(bytes: u64, human: bool) -> String {
-    let kib = bytes.div_ceil(1024);
-    if !human {
-        return kib.to_string();
-    }
-    let (shift, letter) = match kib {
-        0..0x400 => return format!("{kib}k"),
-        0x400..0x10_0000 => (10, 'M'),
-        0x10_0000..0x4000_0000 => (20, 'G'),
-        0x4000_0000..0x100_0000_0000 => (30, 'T'),
-        _ => (40, 'P'),
-    };
-    let value = kib as f64 / (1_u64 << shift) as f64;
-    let decimals = match value {
-        v if v >= 1000.0 => 0,
-        v if v >= 100.0 => 1,
-        v if v >= 10.0 => 2,
-        _ => 3,
-    };
-    let digits = format!("{value:.decimals$}");
-    let digits = if decimals > 0 { digits.trim_end_matches('0').trim_end_matches('.') } else { &digits };
-    format!("{digits:>5}{letter}")
+    let (limits, now) = (used.limits, used.now_secs);
+    let (bytes_mark, bytes_grace) = over(used.bytes, limits.bytes_max, used.bytes_grace_end, now);
+    let (inodes_mark, inodes_grace) = over(used.inodes, limits.inodes_max, used.inodes_grace_end, now);
+    let columns = |soft: String, hard: String, grace: String| format!(" {soft:>6} {hard:>7} {grace:>7}");
+    text + &mount_text(mount)
+        + &format!(
+            " {:>7}{bytes_mark}{} {:>7}{inodes_mark}{}\n",
+            space(used.bytes, human),
+            columns(space(limits.bytes_soft, human), space(limits.bytes_max, human), bytes_grace),
+            used.inodes,
+            columns(limits.inodes_soft.to_string(), limits.inodes_max.to_string(), inodes_grace),
+        )
 }
 
 #[cfg(test)]
 mod tests {
+    use brindle_wire::mds::quota::{QuotaGrace, QuotaLimits};
+
     use super::*;
 
     fn bob() -> Owner {
         Owner { kind: QuotaOwner::User, id: 1000, name: "bob".into() }
     }
 
-    const USED: QuotaUseResp = QuotaUseResp { inodes: 12, bytes: (3 << 20) + 1, inodes_max: 0, bytes_max: 0 };
+    fn used() -> QuotaShowResp {
+        QuotaShowResp { inodes: 12, bytes: (3 << 20) + 1, now_secs: 1000, ..QuotaShowResp::default() }
+    }
 
     #[test]
     fn columns_are_those_of_lustre() {
         assert_eq!(
-            text(false, false, &bob(), &USED, "/mnt"),
+            text(false, false, &bob(), &used(), "/mnt"),
             "Disk quotas for usr bob (uid 1000):\n     \
              Filesystem  kbytes  bquota  blimit  bgrace   files  iquota  ilimit  igrace\n           \
              /mnt    3073       0       0       -      12       0       0       -\n"
         );
         let staff = Owner { kind: QuotaOwner::Group, id: 50, name: "staff".into() };
         assert_eq!(
-            text(true, false, &staff, &USED, "/mnt/a/long/name"),
+            text(true, false, &staff, &used(), "/mnt/a/long/name"),
             "Disk quotas for grp staff (gid 50):\n     \
              Filesystem    used  bquota  blimit  bgrace   files  iquota  ilimit  igrace\n\
              /mnt/a/long/name\n                 \
              3.001M      0k      0k       -      12       0       0       -\n"
         );
+        let tree = Owner { kind: QuotaOwner::Project, id: 7, name: "7".into() };
+        assert!(text(false, false, &tree, &used(), "/mnt").starts_with("Disk quotas for prj 7 (pid 7):\n"));
         assert_eq!(
-            text(false, true, &bob(), &USED, "/mnt"),
+            text(false, true, &bob(), &used(), "/mnt"),
             "           /mnt    3073       0       0       -      12       0       0       -\n"
         );
     }
 
     #[test]
-    fn limits_are_shown_and_what_is_over_them_is_marked() {
-        let used = QuotaUseResp { inodes_max: 12, bytes_max: 3 << 20, ..USED };
+    fn limits_are_shown_and_what_is_at_them_is_marked() {
+        let limits = QuotaLimits { inodes_max: 13, bytes_max: 3 << 20, ..QuotaLimits::default() };
+        let used = QuotaShowResp { limits, ..used() };
         assert_eq!(
             text(false, true, &bob(), &used, "/mnt"),
-            "           /mnt    3073*      0    3072       -      12       0      12       -\n"
+            "           /mnt    3073*      0    3072       -      12       0      13       -\n"
         );
         assert_eq!(
             text(true, true, &bob(), &used, "/mnt"),
-            "           /mnt  3.001M*     0k      3M       -      12       0      12       -\n"
+            "           /mnt  3.001M*     0k      3M       -      12       0      13       -\n"
         );
     }
 
     #[test]
-    fn limits_are_kib_or_have_a_unit() {
-        assert_eq!(parse_space("0"), Ok(0));
-        assert_eq!(parse_space("4"), Ok(4096));
-        assert_eq!(parse_space("1G"), Ok(1 << 30));
-        assert_eq!(parse_space("2t"), Ok(2 << 40));
-        assert_eq!(parse_space("g").expect_err("refused"), "'g' is no size: say 500g, or KiB as a number");
-        assert_eq!(parse_space("1x").expect_err("refused"), "'x' is no unit: k, m, g, t or p");
-        assert_eq!(parse_space("99999p").expect_err("refused"), "'99999p' is more than can be stored");
-        assert!(parse_space("-1").is_err() && parse_space("").is_err());
-    }
-
-    #[test]
-    fn space_has_four_digits_and_a_unit() {
-        let human = |bytes| space(bytes, true);
-        assert_eq!(human(0), "0k");
-        assert_eq!(human(1), "1k");
-        assert_eq!(human(1 << 20), "    1M");
-        assert_eq!(human(3 << 19), "  1.5M");
-        assert_eq!(human(1_000_000 << 10), "976.6M");
-        assert_eq!(human(5 << 40), "    5T");
-        assert_eq!(human(1 << 50), "    1P");
-        assert_eq!(space(1025, false), "2");
-    }
-
-    #[test]
-    fn names_are_looked_up_and_numbers_taken() {
-        assert_eq!(number("0", "user", users::uid_of), Ok(0));
-        assert_eq!(number("root", "user", users::uid_of), Ok(0));
+    fn what_is_over_a_soft_limit_has_the_rest_of_its_grace_time() {
+        let limits = QuotaLimits { inodes_soft: 10, inodes_max: 20, bytes_max: 0, bytes_soft: 2 << 20 };
+        let over = QuotaShowResp {
+            limits,
+            inodes_grace_end: Some(1000 + 3661),
+            bytes_grace_end: Some(1000),
+            ..used()
+        };
         assert_eq!(
-            number("no such user here", "user", users::uid_of).expect_err("refused").to_string(),
-            "there is no user 'no such user here'\
-             \n  next: give the number, if this host does not know the name\
-             \n  code: E1001 (brindle explain E1001)"
+            text(false, true, &bob(), &over, "/mnt"),
+            "           /mnt    3073*   2048       0    none      12*     10      20  1h1m1s\n"
+        );
+        let at_the_hard_one = QuotaShowResp { inodes: 20, ..over };
+        assert!(
+            text(false, true, &bob(), &at_the_hard_one, "/mnt").ends_with("20*     10      20       -\n")
+        );
+    }
+
+    #[test]
+    fn defaults_and_grace_times_have_their_lines() {
+        let limits = QuotaLimits { inodes_max: 20, bytes_max: 1 << 30, ..QuotaLimits::default() };
+        let shown = QuotaShowResp {
+            limits,
+            grace: QuotaGrace { inodes_secs: 3600, bytes_secs: 604_800 },
+            ..QuotaShowResp::default()
+        };
+        assert_eq!(grace_text(&shown), "Block grace time: 1w; Inode grace time: 1h");
+        assert_eq!(
+            default_text(false, false, QuotaOwner::Project, &shown, "/mnt"),
+            "Disk default prj quota:\n     Filesystem bquota  blimit  bgrace iquota  ilimit  igrace\n           \
+             /mnt      0 1048576      1w      0      20      1h\n"
         );
     }
 }
