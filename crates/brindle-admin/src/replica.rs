@@ -89,7 +89,8 @@ fn member_view(info: &ReplicaSetInfo, n: usize) -> MemberView {
     let primary =
         info.words.iter().find(|word| word.host == set.primary).and_then(|word| word.report.as_ref());
     let resync = primary.and_then(|report| report.resyncs.iter().find(|r| r.host == member.host));
-    let resync = resync.filter(|_| member.role == MemberRole::Learner);
+    // What is silent is tried again and again, and is not being filled.
+    let resync = resync.filter(|_| member.role == MemberRole::Learner && !word.is_none_or(is_silent));
     let (state, mut why) = match word.and_then(|word| word.report.as_ref()).map(|report| &report.phase) {
         _ if word.is_none_or(is_silent) => ("silent", String::new()),
         Some(MemberPhase::Failed(fault)) => ("failed", fault.to_string()),

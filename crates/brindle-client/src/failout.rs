@@ -1,15 +1,19 @@
 //! The mount option `failout=`: what needs an OST that has been unreachable for too long fails (note 041).
 //!
 //! Calls to the OST itself end in [`brindle_targets::Caller`]. Here are those to the MDT that wait for an OST in turn: a cut, and the
-//! size of a file that others write. Invariant: without the option nothing here does or waits for anything.
+//! size of a file that others write. Invariants: without the option nothing here does or waits for anything; while a change that was given
+//! up may still be made, handles of the file are not given back, and neither the right to write it alone nor a lock under which it was
+//! written goes to others.
 
+use std::any::Any;
 use std::collections::BTreeSet;
 
+use brindle_targets::Guard;
 use brindle_types::{Fault, Ino, Layout, TargetId};
 use brindle_wire::mds::convert::LayoutGetReq;
 
 use crate::Client;
-use crate::inodes::Inode;
+use crate::inodes::{Abandoned, Inode};
 
 /// How long the MDT may take to answer before it is looked at whether it waits for an OST that is given up.
 const PATIENCE_MS: u64 = 1_000;
@@ -19,6 +23,13 @@ impl Client {
     pub(crate) fn is_failed_out(&self, ost: u16) -> bool {
         self.config.failout_ms.is_some()
             && self.targets.known(TargetId::ost(ost)).is_some_and(|caller| caller.is_failed_out())
+    }
+
+    /// Goes with a change of objects that is given up: until its outcome is known nobody else gets the file to write.
+    pub(crate) fn abandoning(&self, inode: &Inode) -> Option<Guard> {
+        self.config.failout_ms?;
+        let hold = self.inodes.hold(inode.ino);
+        Some(Box::new(move || -> Box<dyn Any + Send> { Box::new(Abandoned::new(hold)) }))
     }
 
     /// Waits until every OST of a file is connected. `OstUnreachable` where one is given up.

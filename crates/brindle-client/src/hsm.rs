@@ -3,7 +3,7 @@
 use brindle_types::{Code, Fault, Ino, Result};
 use brindle_wire::Message;
 use brindle_wire::mds::hsm::{
-    HsmActReq, HsmDoneReq, HsmImportReq, HsmProgressReq, HsmRecallReq, HsmRecallResp, HsmTakeReq,
+    HsmActReq, HsmDoneReq, HsmImportReq, HsmProgressReq, HsmRecallReq, HsmRecallResp, HsmStateReq, HsmTakeReq,
 };
 use brindle_wire::mds::policy::{PolicyRemoveReq, PolicyScanReq};
 use brindle_wire::mds::quota::QuotaUseReq;
@@ -18,6 +18,7 @@ impl AgentAsk for HsmProgressReq {}
 impl AgentAsk for HsmDoneReq {}
 impl AgentAsk for HsmActReq {}
 impl AgentAsk for HsmImportReq {}
+impl AgentAsk for HsmStateReq {}
 impl AgentAsk for PolicyScanReq {}
 impl AgentAsk for PolicyRemoveReq {}
 impl AgentAsk for QuotaUseReq {}

@@ -34,7 +34,7 @@ mod tests;
 mod write_buffer;
 
 pub(crate) use drops::{Drops, Wanted};
-pub(crate) use guards::{Converting, Cutting};
+pub(crate) use guards::{Abandoned, Converting, Cutting};
 pub(crate) use pending::{Carry, Due, Naming, Numbers, Pending};
 pub use reads::ReadGuard;
 pub(crate) use reads::Reads;
@@ -156,7 +156,8 @@ pub(crate) struct State {
     pub last_closes: u64,
     /// Counts ends of sessions: calls of before are in no count any more.
     pub session_ends: u64,
-    /// Those of before: what killed programs have left, which comes before whatever anybody else writes.
+    /// Those of before: what killed programs have left, which comes before whatever anybody else writes. Also changes that were given up
+    /// because an OST is away ([`Abandoned`]).
     pub abandoned: usize,
     /// Handles that are closed here and that the MDT is not known to have taken back.
     pub closing: usize,

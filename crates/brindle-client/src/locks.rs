@@ -143,6 +143,7 @@ impl Client {
     /// Sets or gives up a lock. With `wait` until it can be had, or until the caller gives up: `Interrupted` then, and
     /// the lock is not held.
     pub async fn set_lock(&self, ctx: &Ctx, ino: Ino, lock: LockState, wait: bool) -> Result<(), Fault> {
+        self.settle_under(ino, &lock).await;
         loop {
             let era = self.session.era();
             self.locks.weaken(ino, &lock);
@@ -161,6 +162,15 @@ impl Client {
             if lock.kind == LockKind::Unlock || self.session.era() == era {
                 return Ok(());
             }
+        }
+    }
+
+    /// Before a lock for writing goes to others: what was written and given up while it was held may still come to lie over their bytes.
+    async fn settle_under(&self, ino: Ino, lock: &LockState) {
+        let is_given_up = lock.kind != LockKind::Write
+            && self.locks.held_in(ino, lock).iter().any(|held| held.kind == LockKind::Write);
+        if is_given_up && let Some(inode) = self.inodes.get(ino) {
+            inode.wait_until(|state| state.abandoned == 0).await;
         }
     }
 

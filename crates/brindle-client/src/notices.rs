@@ -154,6 +154,10 @@ impl Client {
         if exclusive {
             self.give_up_append(&inode).await;
         }
+        if notice.recall == Recall::Exclusive && inode.lock().abandoned > 0 {
+            // A change that was given up may still be made.
+            return RecallAck { report: None, later: true };
+        }
         if notice.recall == Recall::Exclusive {
             // Old bytes under way must not come to lie over those of whoever writes next. If their OST keeps them waiting for
             // longer than a lease, this session is ended, and they are refused.

@@ -530,7 +530,11 @@ impl Client {
                     is_sent = true;
                 }
                 // An OST that is away would keep the write itself waiting, too, in most cases.
-                Answer::Short { may_have_blocks: true, .. } => self.seams.sleep_ms(ASK_AGAIN_MS).await,
+                Answer::Short { may_have_blocks: true, .. } => {
+                    // Where it is given up nobody says whether there are blocks.
+                    self.check_failout(inode).await?;
+                    self.seams.sleep_ms(ASK_AGAIN_MS).await;
+                }
                 Answer::Short { owner, .. } => {
                     let fault = refusal(inode, owner);
                     if self.limits.is_to_log(owner, self.seams.now()) {

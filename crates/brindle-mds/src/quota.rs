@@ -197,6 +197,12 @@ impl QuotaTable {
         ids.into_iter().flatten().map(|((_, id), _)| *id)
     }
 
+    /// Grace times under the default limits of one kind, as their rows are.
+    pub fn default_graces(&self, kind: Kind) -> impl Iterator<Item = (Owner, Limit)> {
+        let rows = self.by_owner.range((kind, 0)..=(kind, u32::MAX));
+        rows.filter(|(_, row)| row.is_default).map(|(owner, row)| (*owner, *row))
+    }
+
     /// The row of `owner` is this one from now on.
     pub fn set(&mut self, owner: Owner, row: Option<Limit>) {
         self.changes += 1;
@@ -284,6 +290,10 @@ impl QuotaTable {
         for (owner, delta) in changes.usage_changes().filter(|(_, delta)| *delta != Delta::default()) {
             let limit = self.of(owner);
             if !limit.has_soft() {
+                // It may be of a default soft limit that there was.
+                if self.by_owner.get(&owner).is_some_and(|row| row.is_default) {
+                    begun.push((owner, None));
+                }
                 continue;
             }
             let timed = limit.timed(usage::get(t, owner)?.apply(delta), self.settings.of(owner.0), t.now);

@@ -1,4 +1,4 @@
-//! A member of a replica set: one MDT of several that have the same log on different hosts (design note 041).
+//! A member of a replica set: one MDT of several that have the same log on different hosts (design note 044).
 //!
 //! | module | holds |
 //! |---|---|

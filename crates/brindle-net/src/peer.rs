@@ -190,6 +190,8 @@ struct Link {
     busy: Notify,
     /// Frames that have arrived.
     received: AtomicU64,
+    /// When another target than the one that is meant has last answered a request.
+    wrong_since: Mutex<Option<Mono>>,
 }
 
 struct Pending {
@@ -260,7 +262,11 @@ impl Peer {
             let Some(credits) = link.admit(&frame.header).await else { continue };
             let xid = self.inner.next_xid.fetch_add(1, Ordering::Relaxed);
             match link.submit(frame, job.as_ref(), xid, credits) {
-                Ok(answer) => return answer.await.unwrap_or_else(|_| Err(link.lost())),
+                Ok(answer) => {
+                    let reply = answer.await.unwrap_or_else(|_| Err(link.lost()))?;
+                    rail::note_answer(&self.inner, &link, &reply);
+                    return Ok(reply);
+                }
                 Err(unsent) => frame = unsent,
             }
         }
@@ -325,14 +331,16 @@ impl Peer {
         self.inner.nids.borrow().clone()
     }
 
-    /// New addresses. Connections to one that is not among them end, and so do attempts to connect: another host has the target now, and the
+    /// The addresses in a newer map. Connections to one that is not among them end, and so do attempts to connect: another host has the target now, and the
     /// former one may be silent for ever.
     pub fn set_nids(&self, nids: Vec<Nid>) {
         for (index, slot) in self.inner.links.iter().enumerate() {
-            if let LinkState::Up(link) = &*slot.borrow()
-                && !rail::addresses(&self.inner.config, index, &nids).contains(&link.info.nid)
-            {
-                link.down.set();
+            if let LinkState::Up(link) = &*slot.borrow() {
+                // Another target may have answered because this side went by an older map.
+                *link.wrong_since.lock() = None;
+                if !rail::addresses(&self.inner.config, index, &nids).contains(&link.info.nid) {
+                    link.down.set();
+                }
             }
         }
         self.inner.nids.send_if_modified(|known| {

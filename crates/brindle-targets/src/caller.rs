@@ -6,6 +6,7 @@
 //! Invariant: a slotted request whose caller went away is still sent until its outcome is known, and its slot stays
 //! reserved so long.
 
+use std::any::Any;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -110,6 +111,10 @@ pub struct Options {
     pub only_as: Option<Identity>,
 }
 
+/// Run when the caller of a slotted request that was sent goes away, or gives the target up; what it makes lives until the outcome is
+/// known.
+pub type Guard = Box<dyn FnOnce() -> Box<dyn Any + Send> + Send>;
+
 /// Calls one target. Cheap to clone.
 #[derive(Clone)]
 pub struct Caller {
@@ -172,23 +177,26 @@ impl Caller {
         bulk: Vec<Bytes>,
         options: Options,
     ) -> Result<(M::Resp, Bytes), Fault> {
-        let (reply, _) = self.exchange(request, bulk, options).await?;
+        self.call_guarded(request, bulk, options, None).await
+    }
+
+    /// The same with a guard, which goes with the request when nobody waits for it any more.
+    pub async fn call_guarded<M: Message>(
+        &self,
+        request: &M,
+        bulk: Vec<Bytes>,
+        options: Options,
+        guard: Option<Guard>,
+    ) -> Result<(M::Resp, Bytes), Fault> {
+        let (reply, _) = self.exchange_encoded(M::OP, encode_body(request), bulk, options, guard).await?;
         Ok((decode_reply(&reply)?, reply.bulk_bytes()))
     }
 
     /// Sends `request` until it is answered; the answer, and what it told beside itself (which the host knows already).
     pub async fn ask_with_updates<M: Message>(&self, request: &M) -> Result<(M::Resp, CacheUpdates), Fault> {
-        let (reply, news) = self.exchange(request, Vec::new(), Options::default()).await?;
+        let body = encode_body(request);
+        let (reply, news) = self.exchange_encoded(M::OP, body, Vec::new(), Options::default(), None).await?;
         Ok((decode_reply(&reply)?, news))
-    }
-
-    async fn exchange<M: Message>(
-        &self,
-        request: &M,
-        bulk: Vec<Bytes>,
-        options: Options,
-    ) -> Result<(Frame, CacheUpdates), Fault> {
-        self.exchange_encoded(M::OP, encode_body(request), bulk, options).await
     }
 
     /// Like [`Caller::call_with`], of a request that is encoded already; the whole reply. A reply that is a fault is returned as one.
@@ -199,7 +207,7 @@ impl Caller {
         bulk: Vec<Bytes>,
         options: Options,
     ) -> Result<Frame, Fault> {
-        Ok(self.exchange_encoded(op, body, bulk, options).await?.0)
+        Ok(self.exchange_encoded(op, body, bulk, options, None).await?.0)
     }
 
     async fn exchange_encoded(
@@ -208,21 +216,24 @@ impl Caller {
         body: Bytes,
         bulk: Vec<Bytes>,
         options: Options,
+        guard: Option<Guard>,
     ) -> Result<(Frame, CacheUpdates), Fault> {
         match self.inner.host.failout_ms() {
-            None => self.exchange_whatever_comes(op, body, bulk, options, None).await,
-            Some(limit_ms) => self.exchange_or_fail_out(limit_ms, op, body, bulk, options).await,
+            None => {
+                let abandoning = Abandoning { guard, given_up: None };
+                self.exchange_whatever_comes(op, body, bulk, options, abandoning).await
+            }
+            Some(limit_ms) => self.exchange_or_fail_out(limit_ms, op, body, bulk, options, guard).await,
         }
     }
 
-    /// `given_up` is set by a caller that drops the future because the target is given up.
     async fn exchange_whatever_comes(
         &self,
         op: Op,
         body: Bytes,
         bulk: Vec<Bytes>,
         options: Options,
-        given_up: Option<Arc<AtomicBool>>,
+        abandoning: Abandoning,
     ) -> Result<(Frame, CacheUpdates), Fault> {
         let slot = if op.slotted() { Some(self.inner.slots.acquire().await) } else { None };
         let slotted = slot.is_some();
@@ -230,7 +241,7 @@ impl Caller {
         let exchange = Exchange { inner: self.inner.clone(), op, body, bulk, options, slot, job };
         let work = exchange.until_stopped();
         if slotted {
-            Undropped { work: Some(Box::pin(work)), inner: self.inner.clone(), given_up }.await
+            Undropped { work: Some(Box::pin(work)), inner: self.inner.clone(), abandoning }.await
         } else {
             work.await
         }
@@ -525,12 +536,18 @@ fn backoff_ms(failures: u32, random: u64) -> u64 {
 
 type Work = Pin<Box<dyn Future<Output = Result<(Frame, CacheUpdates), Fault>> + Send>>;
 
+/// What is done when the caller of a slotted request goes away.
+struct Abandoning {
+    guard: Option<Guard>,
+    /// Set by a caller that goes away because the target is given up.
+    given_up: Option<Arc<AtomicBool>>,
+}
+
 /// A slotted exchange: when its caller goes away it is handed to the task runner, which brings it to its end.
 struct Undropped {
     work: Option<Work>,
     inner: Arc<Inner>,
-    /// Set when the request is given up by failout.
-    given_up: Option<Arc<AtomicBool>>,
+    abandoning: Abandoning,
 }
 
 impl Future for Undropped {
@@ -549,12 +566,14 @@ impl Future for Undropped {
 impl Drop for Undropped {
     fn drop(&mut self) {
         if let Some(work) = self.work.take() {
-            let is_given_up = self.given_up.as_ref().is_some_and(|given_up| given_up.load(Ordering::Acquire));
+            let Abandoning { guard, given_up } = &mut self.abandoning;
+            let guarded = guard.take().map(|guard| guard());
+            let is_given_up = given_up.as_ref().is_some_and(|given_up| given_up.load(Ordering::Acquire));
             let unsettled = is_given_up.then(|| self.inner.failout.unsettled());
             self.inner.seams.spawn("call.abandoned", async move {
                 // Nobody waits for the answer; what counts is that the slot is free only now.
                 drop(work.await);
-                drop(unsettled);
+                drop((guarded, unsettled));
             });
         }
     }

@@ -19,7 +19,7 @@ pub mod replica;
 pub mod slots;
 pub mod waits;
 
-pub use caller::{Caller, Host, Identity, NoSession, Options};
+pub use caller::{Caller, Guard, Host, Identity, NoSession, Options};
 pub use directory::{Directory, Endpoint, Introduction, Plain};
 pub use gate::Gate;
 pub use map_watch::MapWatch;

@@ -10,8 +10,8 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::exit::{self, Done};
 use crate::{
     admin, alerts, bb, bench, changelog, cluster, completion, dacctl, dev, explain, format, fsck, gen_docs,
-    hsm, lctl, lfs, log_level, manager, mount, node, nodemap, policy, pool, print, prometheus, quota, rbh, serve,
-    stripe, support,
+    hsm, lctl, lfs, log_level, manager, mount, node, nodemap, policy, pool, print, prometheus, quota, rbh,
+    serve, stripe, support,
 };
 
 /// Columns of help texts.

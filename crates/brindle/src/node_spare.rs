@@ -17,7 +17,7 @@ const AFTER_S: u64 = 600;
 /// Arguments of `brindle node spare`.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  brindle node spare oss9 --dir /data/spare --after 600\n  brindle node spare            list the spare hosts\n  \
+    after_help = "Examples:\n  brindle node spare oss9 --spare-dir /data/spare --after 600\n  brindle node spare            list the spare hosts\n  \
                         brindle node spare oss9 --none\n\
                         When a copy of a target has been away for that long, and another one serves it, it is given up and made anew on a spare host."
 )]
@@ -27,9 +27,9 @@ pub struct Args {
     host: Option<String>,
     /// Directory on the host; each copy gets one of its own in it
     #[arg(long, value_name = "DIR", requires = "host", conflicts_with = "none")]
-    dir: Option<String>,
+    spare_dir: Option<String>,
     /// Seconds after which a copy that is away is given up [default: 600]
-    #[arg(long, value_name = "SECONDS", requires = "dir")]
+    #[arg(long, value_name = "SECONDS", requires = "spare_dir")]
     after: Option<u64>,
     /// The host gets nothing more; what it has stays
     #[arg(long, requires = "host")]
@@ -46,7 +46,7 @@ pub struct Args {
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Done> {
     let Some(host) = &args.host else { return list(args) };
-    let spare = match (&args.dir, args.none) {
+    let spare = match (&args.spare_dir, args.none) {
         (Some(dir), _) => {
             let after_s = args.after.unwrap_or(AFTER_S);
             Some(SpareHost { host: host.clone(), dir: dir.clone(), after_s })
@@ -58,7 +58,7 @@ pub fn run(args: &Args) -> Result<Done> {
                 .subject(host.clone())
                 .why("no directory is given for the copies")
                 .data("nothing was changed")
-                .next("add --dir DIR; to have it get nothing more: --none"));
+                .next("add --spare-dir DIR; to have it get nothing more: --none"));
         }
     };
     let place = args.fs.place()?;
@@ -69,7 +69,7 @@ pub fn run(args: &Args) -> Result<Done> {
         ),
         None => format!("{host} gets no copies any more; what it has stays"),
     };
-    runtime()?.block_on(servers().change_spare(&place, host, spare, args.dry_run))?;
+    runtime()?.block_on(async { servers().change_spare(&place, host, spare, args.dry_run).await })?;
     match args.dry_run {
         true => println!("would be so: {said}"),
         false => println!("{said}"),
@@ -79,13 +79,13 @@ pub fn run(args: &Args) -> Result<Done> {
 
 fn list(args: &Args) -> Result<Done> {
     let place = args.fs.place()?;
-    let listed = runtime()?.block_on(servers().spares(&place))?;
+    let listed = runtime()?.block_on(async { servers().spares(&place).await })?;
     let views: Vec<SpareView> = listed.spares.iter().map(spare::view).collect();
     if args.output.json() {
         return views.iter().try_for_each(print_json).map(|()| Done::Ok);
     }
     if views.is_empty() {
-        println!("there is no spare host; make one: brindle node spare HOST --dir DIR");
+        println!("there is no spare host; make one: brindle node spare HOST --spare-dir DIR");
         return Ok(Done::Ok);
     }
     let rows = views.iter().map(|v| vec![v.host.clone(), v.dir.clone(), format!("after {} s", v.after_s)]);

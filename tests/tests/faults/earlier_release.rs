@@ -67,7 +67,7 @@ fn a_cluster_of_release_0_1_0_opens_and_goes_on() {
 /// What the earlier release could not have read is refused until all servers are new, and an administrator says so.
 fn projects_after_an_upgrade(cluster: &Cluster) {
     let dir = cluster.a().join("dir").display().to_string();
-    let set = ["lfs", "project", "-p", "7", "-s", "-r", &dir];
+    let set: [&str; 7] = ["lfs", "project", "-p", "7", "-s", "-r", &dir];
     let refused = cluster.brindle(&set);
     assert!(!refused.ok() && refused.text.contains("brindle fs upgrade"), "{refused}");
     let upgraded = cluster.brindle(&["fs", "upgrade", &cluster.a().display().to_string()]);

@@ -141,30 +141,3 @@ fn a_rail_that_is_cut_is_done_without_and_used_again_when_it_is_back() {
     assert!(!other.ok(), "{other}");
     cluster.assert_sound();
 }
-
-/// Seconds that bytes take to be written and synced, and to be read.
-fn transfer(at: &Path, data: &[u8]) -> (f64, f64) {
-    let begun = Instant::now();
-    let mut file = File::create(at).unwrap();
-    file.write_all(data).unwrap();
-    file.sync_all().unwrap();
-    let written = begun.elapsed().as_secs_f64();
-    let begun = Instant::now();
-    assert!(read_direct(at) == data, "other bytes");
-    (written, begun.elapsed().as_secs_f64())
-}
-
-#[test]
-fn two_rails_carry_nearly_twice_as_much() {
-    // So slow that the processors have nothing to do with it.
-    let cluster = Cluster::up_with_rails("rails-rate", 2, &["--clients=1", "--osts=1", "--rate=200mbit"]);
-    let data = bytes(3, 48 << 20);
-    let both = transfer(&cluster.a().join("both"), &data);
-    host(&cluster, &["cut", "c1", "--rail", "1"]);
-    // It is found out now, and not in the measurement.
-    transfer(&cluster.a().join("warm"), &data[..1 << 20]);
-    let one = transfer(&cluster.a().join("one"), &data);
-    let (writes, reads) = (one.0 / both.0, one.1 / both.1);
-    println!("48 MiB at 200 Mbit/s: two rails {both:?} s, one {one:?} s: {writes:.2} and {reads:.2} times");
-    assert!(writes > 1.6 && reads > 1.6, "writes {writes:.2}, reads {reads:.2}");
-}

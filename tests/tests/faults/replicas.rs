@@ -119,10 +119,10 @@ fn a_copy_that_is_away_for_too_long_is_made_anew_on_a_spare_host() {
     assert!(join(&cluster, "h4", "server,client").ok());
     daemons.push(serve(&cluster, "h4"));
     let refused = brindle(&cluster, "h1", "node spare h4");
-    assert!(!refused.ok() && refused.text.contains("add --dir DIR"), "{refused}");
-    let refused = brindle(&cluster, "h1", "node spare h4 --dir /var/lib/brindle/spare --after 3");
+    assert!(!refused.ok() && refused.text.contains("add --spare-dir DIR"), "{refused}");
+    let refused = brindle(&cluster, "h1", "node spare h4 --spare-dir /var/lib/brindle/spare --after 3");
     assert!(!refused.ok() && refused.text.contains("3 s are not from 10 s"), "{refused}");
-    let said = done(&cluster, "h1", "node spare h4 --dir /var/lib/brindle/spare --after 10");
+    let said = done(&cluster, "h1", "node spare h4 --spare-dir /var/lib/brindle/spare --after 10");
     assert!(said.contains("h4 gets the copies"), "{said}");
     let listed = done(&cluster, "h1", "node spare");
     assert!(listed.contains("h4") && listed.contains("after 10 s"), "{listed}");

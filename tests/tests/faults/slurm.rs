@@ -387,7 +387,7 @@ fn a_persistent_buffer_is_shared_by_jobs_and_outlives_them() {
     assert!(listed.contains("ready") && listed.contains("persistent"), "{listed}");
     let life: Vec<&str> = listed.lines().filter(|line| line.starts_with("  +")).collect();
     let states: Vec<&str> = life.iter().filter_map(|line| line.split_whitespace().nth(3)).collect();
-    assert_eq!(states, ["allocated", "making", "ready"], "{listed}");
+    assert_eq!(states, ["allocated", "being", "ready"], "{listed}");
     assert!(life[2].ends_with("until now") && !life[1].contains("until"), "{listed}");
     let taken = slurm.brindle(&["bb", "create", "--capacity=64MiB", "--user=games", "my-data"]);
     assert!(

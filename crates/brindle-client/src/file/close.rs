@@ -41,7 +41,7 @@ struct Closing {
 
 impl Closing {
     /// Whether it ends the write session of a file of which bytes are under way to an OST: old ones that are written again, or those
-    /// of a program that was killed. (None of them begin after it.)
+    /// of a program that was killed, or for which nobody waits because the OST is away. (None of them begin after it.)
     fn is_early(&self) -> bool {
         self.carry == Carry::Last && has_bytes_under_way(&self.handle.inode.lock())
     }

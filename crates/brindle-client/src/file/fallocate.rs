@@ -262,7 +262,8 @@ impl Client {
         request: &M,
         options: Options,
     ) -> Result<ChangeResp, Fault> {
-        let (answer, _) = self.ost(part.ost).await?.call_with(request, Vec::new(), options).await?;
+        let (ost, guard) = (self.ost(part.ost).await?, self.abandoning(inode));
+        let (answer, _) = ost.call_guarded(request, Vec::new(), options, guard).await?;
         note_change(inode, snapshot, part.stripe, &answer);
         Ok(answer)
     }

@@ -290,7 +290,9 @@ impl Client {
             let request =
                 WriteReq { object, offset, ticket: snapshot.ticket_for(stripe), sync: false, told, claim };
             let sent = self.seams.now();
-            let (answer, _) = caller.call_with(&request, vec![data], options).await?;
+            // It may be given up: what `rewriting` keeps others from they are kept from by this, then.
+            let guard = self.abandoning(inode);
+            let (answer, _) = caller.call_guarded(&request, vec![data], options, guard).await?;
             self.grants.told(ost, answer.grant, 0, sent);
             term = term.min(answer.change.boot_term);
             met.add(object, &part, answer.change);

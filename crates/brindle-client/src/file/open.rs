@@ -74,7 +74,11 @@ impl Client {
         }
         if !is_read {
             // Bytes of programs that were killed come before whatever is written through this handle.
-            hold.wait_until(|state| state.abandoned == 0).await;
+            let settled = async {
+                hold.wait_until(|state| state.abandoned == 0).await;
+                Ok::<(), Fault>(())
+            };
+            self.unless_failed_out(ino, settled).await?;
             self.drop_spare(ino);
             // Before the answer can come: somebody writes from the moment that the MDT grants it.
             let was_cached = {

@@ -227,7 +227,8 @@ impl Client {
         let options = Options { only_as: Some(how.session), ..Options::default() };
         let answer = async {
             let ost = self.ost(range.ost).await?;
-            let (answer, _) = ost.call_with(&request, bulk.clone(), options).await?;
+            let guard = self.abandoning(inode);
+            let (answer, _) = ost.call_guarded(&request, bulk.clone(), options, guard).await?;
             let spent =
                 if how.author.is_some() { room_bytes(range.object_offset, range.len_bytes) } else { 0 };
             self.grants.told(range.ost, answer.grant, spent, sent);

@@ -3,7 +3,7 @@
 
 use brindle_types::{Code, Fault};
 
-use super::{Inode, LayoutSnapshot, State};
+use super::{Hold, Inode, LayoutSnapshot, State};
 
 /// A change of the size that the MDT has not answered.
 pub(crate) struct Cutting<'a>(&'a Inode);
@@ -16,6 +16,13 @@ pub(crate) struct Writing<'a> {
     inode: &'a Inode,
     /// [`State::last_closes`] and [`State::session_ends`] when it began.
     last_closes: u64,
+    session_ends: u64,
+}
+
+/// A change of objects for which nobody waits any more, and which may still be made.
+pub(crate) struct Abandoned {
+    inode: Hold,
+    /// [`State::session_ends`] when it was given up.
     session_ends: u64,
 }
 
@@ -98,6 +105,18 @@ impl Inode {
     }
 }
 
+impl Abandoned {
+    /// From now on nobody else gets the file to write, until the outcome is known.
+    pub fn new(inode: Hold) -> Abandoned {
+        let session_ends = {
+            let mut state = inode.lock();
+            state.abandoned += 1;
+            state.session_ends
+        };
+        Abandoned { inode, session_ends }
+    }
+}
+
 impl Cutting<'_> {
     /// Over in the moment in which the answer is taken in.
     pub fn end(self, state: &mut State) {
@@ -123,6 +142,18 @@ impl Drop for Writing<'_> {
             return;
         }
         state.abandoned -= 1;
+        drop(state);
+        self.inode.quiet.notify_waiters();
+    }
+}
+
+impl Drop for Abandoned {
+    fn drop(&mut self) {
+        let mut state = self.inode.lock();
+        state.contents += 1;
+        if state.session_ends == self.session_ends {
+            state.abandoned -= 1;
+        }
         drop(state);
         self.inode.quiet.notify_waiters();
     }

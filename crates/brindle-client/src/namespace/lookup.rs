@@ -17,7 +17,14 @@ impl Client {
             return known;
         }
         let naming = self.inodes.naming();
-        let attr = self.mds.ask(&LookupReq { parent, name: name.to_vec() }).await?.attr;
+        let request = LookupReq { parent, name: name.to_vec() };
+        let asking = self.mds.ask(&request);
+        // The MDT may have to ask the OSTs of the file for its size.
+        let answer = match self.dirs.lead(parent, name).flatten() {
+            Some((ino, _)) => self.unless_failed_out(ino, asking).await,
+            None => asking.await,
+        };
+        let attr = answer?.attr;
         self.look_ahead(parent);
         self.attr_by_name(naming, attr).await
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use brindle_stdx::BoxFuture;
-use brindle_types::{Fault, Ino, Role, TargetId};
+use brindle_types::{Code, Fault, Ino, Role, TargetId};
 use brindle_wire::mds::quota::{QuotaOwner, QuotaShowReq, QuotaShowResp, QuotaSubject};
 use brindle_wire::mds::statfs::{MdtStatfsReq, MdtStatfsResp};
 use brindle_wire::oss::statfs::{OstStatfsReq, OstStatfsResp};
@@ -60,7 +60,11 @@ impl Client {
         if !self.limits.limits_projects() {
             return Ok(space);
         }
-        let project = self.project(ino).await?;
+        let project = match self.project(ino).await {
+            // The directory was removed.
+            Err(fault) if fault.code == Code::NotFound => return Ok(space),
+            project => project?,
+        };
         if !project.inherits || project.id == 0 {
             return Ok(space);
         }

@@ -188,6 +188,17 @@ impl Directory {
         self.make_current(name, path)
     }
 
+    /// Whether the current copy of a file is this one.
+    pub fn is_copy_of(&self, ino: Ino, from: &Path) -> Result<bool> {
+        let current = self.current(ino);
+        let (own, other) = match current.metadata() {
+            Ok(own) => (own, from.metadata().map_err(|e| failed("cannot look at", from, &e))?),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(e) => return Err(failed("cannot look at", &current, &e)),
+        };
+        Ok((own.dev(), own.ino()) == (other.dev(), other.ino()))
+    }
+
     /// An archive of another file system, from which copies can get names here.
     pub fn beside(&self, other: &Path) -> Result<PathBuf> {
         let root = other.canonicalize().map_err(|e| failed("cannot import from", other, &e))?;

@@ -7,11 +7,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use brindle_client::namespace::rename::RenameIn;
 use brindle_client::namespace::xattr::SetHow;
 use brindle_client::{Client, Ctx, SetAttr};
-use brindle_types::{Attr, Code, Fault, FileType, Ino, Pair, Result};
+use brindle_types::hsm::HSM_RELEASED;
+use brindle_types::{Attr, Code, Fault, Fid, FileType, Ino, Pair, Result};
 use brindle_wire::Cred;
-use brindle_wire::mds::hsm::{HsmImportReq, HsmImportResp};
+use brindle_wire::mds::hsm::{HsmImportReq, HsmImportResp, HsmStateReq};
 use brindle_wire::mds::open::Access;
 use brindle_wire::mds::setattr::SetTime;
 use parking_lot::Mutex;
@@ -33,6 +35,10 @@ const TRIES: usize = 3;
 const LATER_MAX: usize = 100_000;
 /// ACLs, as programs name them.
 const ACLS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
+/// The one of them that goes with the mode.
+const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
+/// A directory that an import has made and not finished: nobody but root may enter it.
+const UNFINISHED: &[u8] = b"trusted.brindle.import";
 
 /// A directory that is known.
 struct Dir {
@@ -47,8 +53,28 @@ struct Dir {
 #[derive(Clone, Copy)]
 struct Name {
     attempt: Pair,
-    /// It was given by this import.
+    /// It was given by this import, or would be.
     is_ours: bool,
+    /// The file of this import that has it.
+    made: Option<Made>,
+}
+
+/// A file as this import has made it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Made {
+    ino: Ino,
+    data_version: Pair,
+}
+
+/// Where a name of a file goes.
+struct Place {
+    /// `None` where nothing is made.
+    parent: Option<Ino>,
+    path: Vec<u8>,
+    /// What has the name.
+    there: Option<Attr>,
+    /// The file of this import that has it, and gives it up.
+    older: Option<Made>,
 }
 
 /// Makes files.
@@ -124,7 +150,7 @@ impl Maker {
         {
             let mut names = self.names.lock();
             for path in &entry.paths {
-                let name = Name { attempt: entry.attempt, is_ours: false };
+                let name = Name { attempt: entry.attempt, is_ours: false, made: None };
                 is_free &= names.insert(key(path), name).is_none_or(|before| {
                     // Whoever had it keeps it for now.
                     names.insert(key(path), before);
@@ -142,7 +168,7 @@ impl Maker {
             later.push(entry);
             return;
         }
-        if let Err(fault) = self.make(&entry).await {
+        if let Err(fault) = self.make_gone(&entry).await {
             self.tally.problem(subject, fault);
         }
     }
@@ -153,68 +179,69 @@ impl Maker {
         later.sort_by_key(|entry| entry.attempt);
         for mut entry in later {
             let subject = entry.shown.clone();
-            if let Err(fault) = self.free_names(&mut entry).await {
-                self.tally.problem(subject, fault);
-                continue;
-            }
+            self.free_names(&mut entry);
             if entry.paths.is_empty() {
                 Tally::add(&self.tally.superseded, 1);
                 continue;
             }
-            if let Err(fault) = self.make(&entry).await {
+            if let Err(fault) = self.make_gone(&entry).await {
                 self.tally.problem(subject, fault);
             }
         }
         self.finish_dirs().await
     }
 
-    /// Takes names from files of this import that were archived earlier; the others go from the list.
-    async fn free_names(&self, entry: &mut Entry) -> Result<()> {
-        let mut free = Vec::new();
-        for path in std::mem::take(&mut entry.paths) {
-            let known = self.names.lock().get(&key(&path)).copied();
+    /// Leaves an entry the names of files of this import that were archived earlier; the others go from the list.
+    fn free_names(&self, entry: &mut Entry) {
+        let attempt = entry.attempt;
+        let mut names = self.names.lock();
+        entry.paths.retain(|path| {
+            let known = names.get(&key(path)).copied();
             if let Some(name) = known {
                 // With the same attempt and not given yet it is kept for this very file.
-                if name.attempt > entry.attempt || (name.attempt == entry.attempt && name.is_ours) {
-                    continue;
+                if name.attempt > attempt || (name.attempt == attempt && name.is_ours) {
+                    return false;
                 }
-                if name.is_ours {
-                    self.give_up(&path).await?;
+                if name.is_ours && self.wanted.dry_run {
+                    self.tally.replaced();
                 }
             }
-            self.names.lock().insert(key(&path), Name { attempt: entry.attempt, is_ours: false });
-            free.push(path);
-        }
-        entry.paths = free;
-        Ok(())
+            // Whoever has it keeps it until the other one is made.
+            let made = known.and_then(|name| name.made);
+            names.insert(key(path), Name { attempt, is_ours: false, made });
+            true
+        });
     }
 
-    async fn give_up(&self, path: &[u8]) -> Result<()> {
-        Tally::add(&self.tally.superseded, 1);
-        self.tally.files.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
-        if self.wanted.dry_run {
-            return Ok(());
+    /// Makes a file, unless it is one of this file system and still there.
+    async fn make_gone(&self, entry: &Entry) -> Result<()> {
+        let own_id = format!("{:016x}", self.client.map().fs_id);
+        if entry.manifest.fs_id == own_id
+            && let Some(ino) = entry.manifest.fid.parse::<Fid>().ok().and_then(Fid::ino)
+        {
+            match self.client.getattr(ino).await {
+                Ok(attr) if attr.nlink > 0 => {
+                    return Err(Fault::new(Code::Exists)
+                        .what("not imported")
+                        .subject(entry.manifest.fid.clone())
+                        .why("the file of this copy is there")
+                        .data("it was left as it is"));
+                }
+                Err(fault) if fault.code != Code::NotFound => return Err(fault),
+                // It was removed.
+                _ => {}
+            }
         }
-        let place = self.place(path);
-        let (above, name) = split(&place);
-        let known = self.dirs.lock().await.get(above).and_then(|dir| dir.ino);
-        let parent = known.unwrap_or_else(|| self.client.root());
-        self.client.unlink(&Ctx::root(), parent, name).await
+        self.make(entry).await
     }
 
     async fn make(&self, entry: &Entry) -> Result<()> {
         let mut places = Vec::new();
         for path in &entry.paths {
-            let place = self.place(path);
-            let parent = self.parent(&place, entry).await?;
-            let there = match parent {
-                Some(parent) => self.find(parent, split(&place).1).await?,
-                None => None,
-            };
-            if there.is_some() {
-                return Err(exists(&place));
-            }
-            places.push((parent, place));
+            places.push(self.look(path, entry).await?);
+        }
+        if places.iter().any(|place| place.there.is_some() && place.older.is_none()) {
+            return self.complete(entry, &places).await;
         }
         if !self.wanted.dry_run {
             let mut tries = 0;
@@ -228,12 +255,80 @@ impl Maker {
         }
         let mut names = self.names.lock();
         for path in &entry.paths {
-            names.insert(key(path), Name { attempt: entry.attempt, is_ours: true });
+            let made = names.get(&key(path)).and_then(|name| name.made);
+            names.insert(key(path), Name { attempt: entry.attempt, is_ours: true, made });
         }
         Tally::add(&self.tally.files, 1);
         Tally::add(&self.tally.links, places.len() as u64 - 1);
         Tally::add(&self.tally.bytes, entry.size_bytes);
         Ok(())
+    }
+
+    /// What is where a name goes.
+    async fn look(&self, path: &[u8], entry: &Entry) -> Result<Place> {
+        let place = self.place(path);
+        let parent = self.parent(&place, entry).await?;
+        let there = match parent {
+            Some(parent) => self.find(parent, split(&place).1).await?,
+            None => None,
+        };
+        let made = self.names.lock().get(&key(path)).and_then(|name| name.made);
+        let mut older = None;
+        if let (Some(attr), Some(made)) = (&there, made)
+            && self.is_as_made(attr, made).await?
+        {
+            older = Some(made);
+        }
+        Ok(Place { parent, path: place, there, older })
+    }
+
+    /// Whether a file is one that this import has made, and nobody has written or brought back since.
+    async fn is_as_made(&self, attr: &Attr, made: Made) -> Result<bool> {
+        let is_same = attr.ino == made.ino && attr.data_version == Some(made.data_version);
+        Ok(is_same && self.is_released(attr).await?)
+    }
+
+    /// Whether the bytes of a file lie in the archive alone; an empty one has none.
+    async fn is_released(&self, attr: &Attr) -> Result<bool> {
+        if attr.kind != FileType::Regular {
+            return Ok(false);
+        }
+        let state = self.client.ask_as_agent(&HsmStateReq { ino: attr.ino }).await?;
+        Ok(attr.size_bytes == 0 || state.flags & HSM_RELEASED != 0)
+    }
+
+    /// Some names are there. If an interrupted import has given one of them to a file of this very copy, that file gets the others.
+    async fn complete(&self, entry: &Entry, places: &[Place]) -> Result<()> {
+        let missing: Vec<&Place> = places.iter().filter(|place| place.there.is_none()).collect();
+        let Some(first) = places.iter().find(|place| place.there.is_some()) else { return Ok(()) };
+        if missing.is_empty() || self.wanted.dry_run {
+            return Err(exists(&first.path));
+        }
+        for attr in places.iter().filter_map(|place| place.there.as_ref()) {
+            if !self.is_released(attr).await? || !self.archive.is_copy_of(attr.ino, &entry.bytes).await? {
+                continue;
+            }
+            for place in &missing {
+                let parent =
+                    place.parent.ok_or_else(|| Fault::new(Code::Bug).why("a name without a directory"))?;
+                let name = split(&place.path).1;
+                let linked = self.client.link(&Ctx::root(), attr.ino, parent, name).await;
+                linked.map_err(|fault| fault.subject(shown(&place.path)))?;
+                Tally::add(&self.tally.links, 1);
+            }
+            let mut names = self.names.lock();
+            for path in &entry.paths {
+                names.insert(key(path), Name { attempt: entry.attempt, is_ours: true, made: None });
+            }
+            return Ok(());
+        }
+        let listed: Vec<String> = missing.iter().map(|place| shown(&place.path)).collect();
+        Err(Fault::new(Code::HsmRefused)
+            .what("not imported")
+            .subject(listed.join(", "))
+            .why(format!("{} is there, and is not the file of this copy", shown(&first.path)))
+            .data("nothing of it was changed")
+            .next("import it elsewhere: --into DIR"))
     }
 
     async fn find(&self, parent: Ino, name: &[u8]) -> Result<Option<Attr>> {
@@ -244,36 +339,75 @@ impl Maker {
         }
     }
 
-    async fn make_at(&self, entry: &Entry, places: &[(Option<Ino>, Vec<u8>)]) -> Result<()> {
-        let Some((Some(parent), first)) = places.first() else {
+    async fn make_at(&self, entry: &Entry, places: &[Place]) -> Result<()> {
+        let Some((Some(parent), first)) = places.first().map(|place| (place.parent, &place.path)) else {
             return Err(Fault::new(Code::Bug).why("a file without a directory"));
         };
-        let made = self.client.tmpfile(&Ctx::root(), *parent, PRIVATE_MODE, 0, READ).await?;
-        let ino = made.attr.ino;
+        let opened = self.client.tmpfile(&Ctx::root(), parent, PRIVATE_MODE, 0, READ).await?;
+        let ino = opened.attr.ino;
         let done = async {
-            let copy = self.fill(entry, &made.attr).await?;
+            let copy = self.fill(entry, &opened.attr).await?;
             let name = CopyName::of(ino, &copy.copy);
             self.adopt(entry, &name, first).await?;
-            for (n, (parent, place)) in places.iter().enumerate() {
-                let parent = parent.ok_or_else(|| Fault::new(Code::Bug).why("a name without a directory"))?;
-                let linked = self.client.link(&Ctx::root(), ino, parent, split(place).1).await;
-                if let Err(fault) = linked {
+            let made = Made { ino, data_version: name.data_version };
+            for (n, (place, path)) in places.iter().zip(&entry.paths).enumerate() {
+                if let Err(fault) = self.put_name(made, place).await {
                     if n == 0 {
                         self.discard(&name, first).await;
                     }
                     return Err(if fault.code == Code::Exists {
-                        exists(place)
+                        exists(&place.path)
                     } else {
-                        fault.subject(shown(place))
+                        fault.subject(shown(&place.path))
                     });
+                }
+                if let Some(name) = self.names.lock().get_mut(&key(path)) {
+                    name.made = Some(made);
                 }
             }
             Ok(())
         };
         let done = done.await;
         // Without a name it goes with its handle.
-        let closed = self.client.close(made.handle).await;
+        let closed = self.client.close(opened.handle).await;
         done.and(closed)
+    }
+
+    /// Gives a file a name. If an older file of this import has it and is as it was made, the name passes from one to the other in one step.
+    async fn put_name(&self, made: Made, place: &Place) -> Result<()> {
+        let ctx = Ctx::root();
+        let parent = place.parent.ok_or_else(|| Fault::new(Code::Bug).why("a name without a directory"))?;
+        let name = split(&place.path).1;
+        let Some(older) = place.older else {
+            return self.client.link(&ctx, made.ino, parent, name).await.map(drop);
+        };
+        let there = self.find(parent, name).await?;
+        let is_as_made = match &there {
+            Some(attr) => self.is_as_made(attr, older).await?,
+            None => false,
+        };
+        if !is_as_made {
+            return Err(exists(&place.path));
+        }
+        let fresh = format!(".brindle-import.{:x}", made.ino.0).into_bytes();
+        self.client.link(&ctx, made.ino, parent, &fresh).await?;
+        let renamed = RenameIn {
+            parent,
+            name: &fresh,
+            new_parent: parent,
+            new_name: name,
+            no_replace: false,
+            exchange: false,
+            whiteout: false,
+        };
+        if let Err(fault) = self.client.rename(&ctx, renamed).await {
+            if let Err(fault) = self.client.unlink(&ctx, parent, &fresh).await {
+                tracing::warn!(%fault, "a second name of an imported file is left");
+            }
+            return Err(fault);
+        }
+        self.tally.replaced();
+        Ok(())
     }
 
     /// Layout, owner, times, extended attributes, and what makes it a released file.
@@ -287,7 +421,7 @@ impl Maker {
                 Tally::add(&self.tally.other_layouts, 1);
             }
         }
-        self.dress(made, &entry.owned, &entry.xattrs, true).await?;
+        self.dress(made, &entry.owned, &entry.xattrs).await?;
         let request = HsmImportReq {
             ino,
             archive: self.wanted.archive,
@@ -299,9 +433,9 @@ impl Maker {
     }
 
     /// Owner, permissions, extended attributes, and times.
-    async fn dress(&self, attr: &Attr, owned: &Owned, xattrs: &[Attribute], with_times: bool) -> Result<()> {
+    async fn dress(&self, attr: &Attr, owned: &Owned, xattrs: &[Attribute]) -> Result<()> {
         let ctx = Ctx::root();
-        let time = |moment: crate::archive::manifest::Moment| with_times.then(|| SetTime::At(moment.into()));
+        let time = |moment: crate::archive::manifest::Moment| Some(SetTime::At(moment.into()));
         let inherited =
             ACLS.iter().filter(|acl| attr.has_acl && !xattrs.iter().any(|(name, _)| name == *acl));
         for acl in inherited {
@@ -309,6 +443,10 @@ impl Maker {
                 Err(fault) if fault.code != Code::NoXattr => return Err(fault),
                 _ => {}
             }
+        }
+        // Beside an ACL the bits of the group are its mask: alone they would let in the whole group.
+        for (name, value) in xattrs.iter().filter(|(name, _)| name == ACCESS_ACL) {
+            self.client.setxattr(&ctx, attr.ino, name, value, SetHow::default()).await?;
         }
         let set = SetAttr {
             mode: Some(owned.mode.into()),
@@ -319,7 +457,8 @@ impl Maker {
             ..SetAttr::default()
         };
         self.client.setattr(&ctx, attr.ino, set).await?;
-        for (name, value) in xattrs {
+        let others = xattrs.iter().filter(|(name, _)| name != ACCESS_ACL && name != UNFINISHED);
+        for (name, value) in others {
             self.client.setxattr(&ctx, attr.ino, name, value, SetHow::default()).await?;
         }
         Ok(())
@@ -391,30 +530,49 @@ impl Maker {
             if there.kind != FileType::Directory {
                 return Err(Fault::new(Code::NotDirectory).what("cannot import below").subject(shown(path)));
             }
-            return Ok(Dir { ino: Some(there.ino), wanted: None, is_made: false });
+            // What an interrupted import has left unfinished is finished by this one.
+            let is_made = !self.wanted.dry_run && self.is_unfinished(&there).await?;
+            let wanted = wanted.filter(|_| is_made);
+            return Ok(Dir { ino: Some(there.ino), wanted, is_made });
         }
         Tally::add(&self.tally.directories, 1);
         let above = above.filter(|_| !self.wanted.dry_run);
         let Some(above) = above else { return Ok(Dir { ino: None, wanted, is_made: false }) };
-        let mode = if wanted.is_some() { PRIVATE_MODE } else { COMMON_MODE };
-        let made = self.client.mkdir(&Ctx::root(), above, name, mode, 0).await?;
-        if let Some((owned, _)) = &wanted {
-            // ACLs come last: files that are made here would inherit them.
-            self.dress(&made, owned, &[], false).await?;
-        }
+        let ctx = Ctx::root();
+        // Owner, mode and ACLs come last: nobody enters it before, and files that are made here do not inherit them.
+        let made = self.client.mkdir(&ctx, above, name, PRIVATE_MODE, 0).await?;
+        self.client.setxattr(&ctx, made.ino, UNFINISHED, b"1", SetHow::default()).await?;
         Ok(Dir { ino: Some(made.ino), wanted, is_made: true })
     }
 
-    /// Gives the directories that were made their times and ACLs, the deepest first.
+    async fn is_unfinished(&self, dir: &Attr) -> Result<bool> {
+        match self.client.getxattr(dir.ino, UNFINISHED).await {
+            Ok(_) => Ok(true),
+            Err(fault) if fault.code == Code::NoXattr => Ok(false),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// Gives the directories that were made owner, mode, ACLs and times, the deepest first.
     async fn finish_dirs(&self) -> Result<()> {
         let dirs = std::mem::take(&mut *self.dirs.lock().await);
         let mut made: Vec<(Vec<u8>, Dir)> = dirs.into_iter().filter(|(_, dir)| dir.is_made).collect();
         made.sort_by(|a, b| b.0.cmp(&a.0));
         for (path, dir) in made {
-            let (Some(ino), Some((owned, xattrs))) = (dir.ino, dir.wanted) else { continue };
+            let Some(ino) = dir.ino else { continue };
+            let ctx = Ctx::root();
             let dressed = async {
-                let attr = self.client.getattr(ino).await?;
-                self.dress(&attr, &owned, &xattrs, true).await
+                match &dir.wanted {
+                    Some((owned, xattrs)) => {
+                        let attr = self.client.getattr(ino).await?;
+                        self.dress(&attr, owned, xattrs).await?;
+                    }
+                    None => {
+                        let set = SetAttr { mode: Some(COMMON_MODE), ..SetAttr::default() };
+                        self.client.setattr(&ctx, ino, set).await?;
+                    }
+                }
+                self.client.removexattr(&ctx, ino, UNFINISHED).await
             };
             if let Err(fault) = dressed.await {
                 self.tally.problem(shown(&path), fault);
@@ -436,6 +594,18 @@ impl Dir {
 }
 
 impl Archive {
+    /// Whether a file has the copy of these bytes.
+    pub async fn is_copy_of(&self, ino: Ino, bytes: &Bytes) -> Result<bool> {
+        match (self, bytes) {
+            (Archive::Posix(dir), Bytes::Posix(from)) => {
+                let (dir, from) = (dir.clone(), from.clone());
+                crate::archive::off_thread(move || dir.is_copy_of(ino, &from)).await
+            }
+            (Archive::S3(bucket), Bytes::S3(object)) => bucket.is_copy_of(ino, object).await,
+            _ => Err(Fault::new(Code::Bug).why("bytes of an archive of another kind")),
+        }
+    }
+
     /// Has a copy that lies there already be that of another file.
     pub async fn adopt(
         &self,

@@ -16,7 +16,8 @@ use std::sync::Arc;
 
 use brindle_client::Client;
 use brindle_types::{Code, Fault, Result};
-use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, StreamExt};
 use tokio::sync::mpsc;
 
 use self::entry::Entry;
@@ -64,11 +65,6 @@ pub struct Wanted {
     pub checksums: bool,
 }
 
-/// Nobody listens any more: the import is ending.
-fn ignored<T, E>(sent: std::result::Result<T, E>) {
-    drop(sent);
-}
-
 /// Imports, until all is done or `stop`. Where from, as `NAME.FSID` or a directory.
 pub async fn import(
     client: Arc<Client>,
@@ -87,9 +83,9 @@ pub async fn import(
             told,
             |mut told| async move { told.recv().await.map(|found| (found, told)) },
         );
-    found.take_until(stop).for_each_concurrent(FILES_AT_ONCE, |entry| maker.file(entry)).await;
-    // Listening has ended with the stream, so a finder that is not done ends, too.
-    let found = finding.await.unwrap_or_else(|e| Err(Fault::new(Code::Bug).why(e.to_string())));
+    // Where making ends first, nobody listens to the finder any more, and it ends, too.
+    let making = found.take_until(stop).for_each_concurrent(FILES_AT_ONCE, |entry| maker.file(entry));
+    let (found, ()) = futures_util::future::join(finding, making).await;
     maker.finish().await?;
     found.map(|()| from)
 }
@@ -101,13 +97,13 @@ async fn start(
     (own, own_id): (&str, &str),
     tally: &Arc<Tally>,
     tell: mpsc::Sender<Box<Entry>>,
-) -> Result<(String, tokio::task::JoinHandle<Result<()>>)> {
+) -> Result<(String, BoxFuture<'static, Result<()>>)> {
     let tally = tally.clone();
     match (archive, &wanted.origin) {
         (Archive::S3(bucket), Origin::S3(named)) => {
             let name = s3::file_system(bucket, named.as_deref(), own).await?;
             let finding = s3::find(bucket.clone(), name.clone(), tally, tell);
-            Ok((bucket.shown(&name), tokio::spawn(finding)))
+            Ok((bucket.shown(&name), finding.boxed()))
         }
         (Archive::Posix(dir), Origin::Posix { root, links, by_links }) => {
             let (dir, links, root) = (dir.clone(), links.clone(), root.clone());
@@ -119,7 +115,7 @@ async fn start(
             })
             .await?;
             let from = walk.root.display().to_string();
-            Ok((from, tokio::task::spawn_blocking(move || walk.run(&tally, &tell))))
+            Ok((from, off_thread(move || walk.run(&tally, &tell)).boxed()))
         }
         _ => Err(Fault::new(Code::BadArgument)
             .what("cannot import from an archive of another kind")

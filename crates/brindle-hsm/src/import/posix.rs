@@ -120,7 +120,7 @@ impl Walk {
         let link = self.links.join(Path::new(std::ffi::OsStr::from_bytes(path)));
         match self.entry(path, &link, above) {
             // Nobody may want it any more.
-            Ok(Some(entry)) => super::ignored(found.blocking_send(Box::new(entry))),
+            Ok(Some(entry)) => drop(found.blocking_send(Box::new(entry))),
             Ok(None) => Tally::add(&tally.superseded, 1),
             Err(fault) => tally.problem(link.display().to_string(), fault),
         }

@@ -7,7 +7,6 @@ use futures_util::stream::{self, StreamExt};
 use tokio::sync::mpsc;
 
 use super::entry::{Bytes, Entry};
-use super::ignored;
 use super::tally::Tally;
 use crate::archive::s3::{Bucket, Copies, Listing};
 
@@ -76,7 +75,12 @@ pub async fn find(
     while let Some(entry) = read.next().await {
         is_empty = false;
         match entry? {
-            Ok(entry) => ignored(found.send(Box::new(entry)).await),
+            Ok(entry) => {
+                if found.send(Box::new(entry)).await.is_err() {
+                    // Nobody wants any more.
+                    return Ok(());
+                }
+            }
             Err((subject, fault)) => tally.problem(subject, fault),
         }
     }

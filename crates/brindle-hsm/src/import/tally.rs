@@ -50,6 +50,12 @@ impl Tally {
         counter.load(Ordering::Relaxed)
     }
 
+    /// A file has lost its name to one that was archived later.
+    pub fn replaced(&self) {
+        Tally::add(&self.superseded, 1);
+        self.files.fetch_sub(1, Ordering::Relaxed);
+    }
+
     /// A file was not imported.
     pub fn problem(&self, subject: String, fault: Fault) {
         let counter = if fault.code == Code::Exists { &self.existing } else { &self.failed };

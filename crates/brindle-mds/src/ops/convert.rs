@@ -167,7 +167,12 @@ fn begin(
         }
         first.osts = osts.place_elsewhere(&first.asked, &[], data.len() as u64)?;
     }
-    if first.osts.is_empty() || first.osts.iter().any(|ost| osts.has_another(&first.asked, *ost)) {
+    let is_silent = first.osts.iter().any(|ost| osts.has_another(&first.asked, *ost));
+    if is_silent && req.promised {
+        // No other OST has promised room.
+        return Err(Fault::new(Code::OstFull).subject(ino.fid().to_string()).into());
+    }
+    if first.osts.is_empty() || is_silent {
         first.osts = osts.place(&first.asked)?;
         if first.osts.is_empty() {
             return Err(no_ost().into());

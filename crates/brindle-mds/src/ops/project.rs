@@ -57,9 +57,9 @@ pub async fn handle_set(mdt: &Mdt, call: &Call, req: ProjectSetReq) -> Result<Pr
         inode.ctime = t.now;
         inode::put(t, &inode)?;
         changelog::about(t, ChangeKind::Setattr, req.ino, Some(&req.cred));
-        let owners = inode.owners();
+        let (ino, owners) = (inode.ino, inode.owners());
         t.after(move |live| {
-            live.owners_changed(req.ino, owners);
+            live.owners_changed(ino, owners);
             if is_written {
                 // Its writers take of the room of the old project until they ask again.
                 live.limits.void_rooms();

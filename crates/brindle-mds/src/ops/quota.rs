@@ -132,7 +132,9 @@ fn change_owner(t: &mut Txn<'_>, owner: Owner, change: &QuotaChange, dry_run: bo
     let limit = timed.timed(usage::get(t, owner)?, settings, t.now);
     // Nobody needs a row to be without limits, unless others have default ones.
     let row = quota::row_of(limit).filter(|row| has_default || !row.is_none() || row.is_default);
-    check_level(t, row::encode(t.mdt().engine().level(), &limit), quota::name(owner))?;
+    if let Some(row) = &row {
+        check_level(t, row::encode(t.mdt().engine().level(), row), quota::name(owner))?;
+    }
     if limit != old && !dry_run {
         limit::put(t, owner, row);
         t.after(move |live| live.limits.set(owner, row));
@@ -169,10 +171,30 @@ fn change_default(t: &mut Txn<'_>, kind: Kind, change: &QuotaChange, dry_run: bo
     let level = t.mdt().engine().level();
     check_level(t, row::encode(level, &settings), "whoever has no limits of his own".into())?;
     if settings != old && !dry_run {
+        retime(t, kind, &of_kind.limit, &new)?;
         limit::put_settings(t, &settings);
         t.after(move |live| live.limits.set_settings(settings));
     }
     Ok(show_default(t, &new))
+}
+
+/// Grace times of whoever has the default limits are as these want it from now on: one of a soft limit that is no more ends.
+fn retime(t: &mut Txn<'_>, kind: Kind, old: &Limit, new: &KindSettings) -> Result<()> {
+    let rows: Vec<(Owner, Limit)> = t.live().limits.default_graces(kind).collect();
+    for (owner, row) in rows {
+        let limit = Limit {
+            inodes_grace_end: row.inodes_grace_end.filter(|_| old.inodes_soft > 0),
+            bytes_grace_end: row.bytes_grace_end.filter(|_| old.bytes_soft > 0),
+            is_default: true,
+            ..new.limit
+        };
+        let timed = quota::row_of(limit.timed(usage::get(t, owner)?, new, t.now));
+        if timed != Some(row) {
+            limit::put(t, owner, timed);
+            t.after(move |live| live.limits.set_graces(owner, timed));
+        }
+    }
+    Ok(())
 }
 
 fn changed(old: Limit, change: &QuotaChange) -> Limit {

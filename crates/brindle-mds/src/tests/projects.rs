@@ -15,7 +15,7 @@ use super::rig::*;
 use super::sharing::converted;
 use crate::mdt::Call;
 use crate::store::keys;
-use crate::store::usage::{Kind, Usage};
+use crate::store::usage::{Kind, Owners, Usage};
 
 const TREE: Project = Project { id: 7, inherits: true };
 
@@ -220,6 +220,32 @@ fn room_for_bytes_is_that_of_the_project_too_and_a_wrong_guess_costs_nothing() {
         assert_ne!(serial().await, first);
         let told = room(Some(0), RoomUse::default()).await;
         assert_eq!((told.project, told.room.and_then(|room| room.project_bytes)), (0, None));
+    });
+}
+
+#[test]
+fn what_only_the_osts_know_of_a_file_counts_for_its_new_project() {
+    run(async {
+        let rig = Rig::new().await;
+        let dir = tree(&rig).await;
+        let inside = rig.create(A, dir, "f", RW).await.expect("made").attr.ino;
+        let (shared, _) = converted(&rig).await;
+        limit(&rig, 7, None, Some(1 << 20)).await;
+        let room = async |wanted_bytes| {
+            let (user, group, in_project) = Default::default();
+            let (ino, project) = (inside, Some(7));
+            let req =
+                QuotaFileRoomReq { ino, uid: 0, gid: 0, project, wanted_bytes, user, group, in_project };
+            let answer = rig.ask(A, req).await.expect("answered");
+            answer.room.and_then(|room| room.project_bytes).expect("limited")
+        };
+        assert_ne!(room(4096).await, 0, "all is counted");
+        // Somebody has written it whose reports do not say what it has allocated.
+        rig.osts.objects.lock().values_mut().for_each(|data| data.resize(900 << 10, 1));
+        rig.mdt.live_mut().uncount(shared, Owners { uid: 0, gid: 0, project: 0 });
+        set(&rig, shared, root(), Some(7), None).await.expect("set");
+        assert_eq!(room(512 << 10).await, 0, "the OSTs were asked");
+        assert_ne!(room(64 << 10).await, 0);
     });
 }
 

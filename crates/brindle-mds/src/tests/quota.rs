@@ -257,6 +257,34 @@ fn a_soft_limit_may_be_exceeded_until_its_grace_time_is_over() {
 }
 
 #[test]
+fn a_default_soft_limit_that_is_set_again_gives_the_whole_grace_time() {
+    run(async {
+        let mut rig = Rig::new().await;
+        rig.raise_level().await;
+        change(&rig, EVERY_USER, QuotaChange { inodes_grace_secs: Some(0), ..soft(1) }).await.expect("set");
+        make(&rig, "first", 1000).await.expect("made");
+        make(&rig, "second", 1000).await.expect("this one goes over the limit");
+        assert_eq!(code(make(&rig, "third", 1000).await), Some(Code::OverQuota));
+        change(&rig, EVERY_USER, soft(0)).await.expect("set");
+        rig.restart().await;
+        make(&rig, "third", 1000).await.expect("there is no limit");
+        let week = QuotaChange { inodes_grace_secs: Some(604_800), ..soft(1) };
+        change(&rig, EVERY_USER, week).await.expect("set");
+        assert_eq!(show(&rig, BOB).await.inodes_grace_end, None, "the old one is over");
+        make(&rig, "fourth", 1000).await.expect("the grace time begins");
+        let begun = show(&rig, BOB).await;
+        let end = begun.inodes_grace_end.expect("it runs");
+        assert!((604_700..=604_800).contains(&(end - begun.now_secs)), "{begun:?}");
+        change(&rig, EVERY_USER, soft(2)).await.expect("set");
+        assert_eq!(show(&rig, BOB).await.inodes_grace_end, Some(end), "usage is over this one too");
+        change(&rig, EVERY_USER, soft(9)).await.expect("set");
+        rig.restart().await;
+        assert_eq!(show(&rig, BOB).await.inodes_grace_end, None, "usage is below");
+        rig.verify();
+    });
+}
+
+#[test]
 fn bytes_over_a_soft_limit_get_no_room_when_the_grace_time_is_over() {
     run(async {
         let rig = Rig::new().await;
@@ -330,6 +358,8 @@ fn a_dry_run_changes_nothing_and_soft_limits_need_the_newest_level() {
         let rig = Rig::new().await;
         let refused = change(&rig, BOB, soft(5)).await.expect_err("refused");
         assert_eq!(refused.code, Code::NewerFormat);
+        let back = QuotaChange { to_default: true, ..QuotaChange::default() };
+        change(&rig, BOB, back).await.expect("that needs no row");
         let refused = change(&rig, EVERY_USER, grace(5)).await.expect_err("refused");
         assert_eq!(refused.code, Code::NewerFormat);
         rig.raise_level().await;

@@ -521,6 +521,23 @@ fn a_convert_for_which_there_is_room_at_one_ost_goes_to_no_other() {
 }
 
 #[test]
+fn a_convert_for_which_there_is_room_at_a_silent_ost_goes_to_no_other() {
+    run(async {
+        let rig = Rig::new().await;
+        let (ino, grant) = small(&rig).await;
+        let ost = grant.layout.components[0].osts[0];
+        let convert = |promised| ConvertReq { ino, offset: 0, len_bytes: 1, promised };
+        rig.mdt.osts().set_down(ost);
+        assert_eq!(code(rig.ask(A, convert(true)).await), Some(Code::OstFull));
+        let layout = rig.ask(A, LayoutGetReq { ino }).await.expect("layout").layout;
+        assert_eq!(layout, grant.layout, "nothing is moved");
+        let elsewhere = rig.ask(A, convert(false)).await.expect("converted").layout;
+        assert!(!elsewhere.inline && elsewhere.components[0].osts[0] != ost);
+        rig.verify();
+    });
+}
+
+#[test]
 fn components_get_osts_when_they_are_written() {
     run(async {
         const UNIT: u64 = 64 << 10;

@@ -36,7 +36,7 @@ pub(crate) fn change(rows: &Rows, host: &str, spare: Option<&SpareHost>) -> Resu
     if spare.host != host {
         return Err(refuse(format!("the request names {} and {host}", spare.host)));
     }
-    check_path(&spare.dir).map_err(|why| refuse(why).next("give another directory: --dir"))?;
+    check_path(&spare.dir).map_err(|why| refuse(why).next("give another directory: --spare-dir"))?;
     if !(AFTER_MIN_S..=AFTER_MAX_S).contains(&spare.after_s) {
         let why = format!("{} s are not from {AFTER_MIN_S} s to 30 days", spare.after_s);
         return Err(refuse(why).next("give another time: --after SECONDS"));

@@ -41,6 +41,7 @@ enum Failure {
 /// Keeps connection `index` of the peer alive until the peer is stopped.
 pub(super) async fn run(inner: Arc<Inner>, index: usize) {
     let mut failures = 0u32;
+    let mut was_up = false;
     let mut is_removed = false;
     let mut known = inner.nids.subscribe();
     let mut last: Option<Nid> = None;
@@ -68,7 +69,7 @@ pub(super) async fn run(inner: Arc<Inner>, index: usize) {
                     break;
                 }
                 Some(Ok((link, incoming))) => {
-                    is_removed = false;
+                    (is_removed, was_up) = (false, true);
                     let started = inner.seams.now();
                     last = Some(link.info.nid.clone());
                     serve(&inner, index, link, incoming).await;
@@ -88,8 +89,20 @@ pub(super) async fn run(inner: Arc<Inner>, index: usize) {
             let random = inner.seams.rng.next_u64();
             // It may join again; until then nothing is gained by asking often.
             let pause_ms = if is_removed { REMOVED_PAUSE_MS } else { backoff_ms(failures, random) };
-            let others = known.wait_for(|now| *now != nids);
-            inner.stop.until(inner.seams.timeout_ms(pause_ms, others)).await;
+            let pause = async {
+                inner.seams.sleep_ms(pause_ms).await;
+                if !was_up {
+                    rail::pause_never_up(&inner, failures).await;
+                }
+            };
+            let pause = async {
+                tokio::select! {
+                    biased;
+                    _ = known.wait_for(|now| *now != nids) => {}
+                    () = pause => {}
+                }
+            };
+            inner.stop.until(pause).await;
         }
     }
     inner.set_link(index, LinkState::Stopped);
@@ -219,6 +232,7 @@ fn new_link(inner: &Inner, nid: &Nid, hello: HelloReply) -> Arc<Link> {
         down: Latch::default(),
         busy: Notify::new(),
         received: AtomicU64::new(0),
+        wrong_since: Mutex::new(None),
     })
 }
 

@@ -9,12 +9,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use brindle_stdx::Mono;
-use brindle_types::{Fault, Nid, TargetId};
+use brindle_stdx::{Mono, watch};
+use brindle_types::{Code, Fault, Nid, TargetId};
 use brindle_wire::Op;
-use brindle_wire::frame::{Frame, Header, Kind, Priority, encode_body};
+use brindle_wire::frame::{Frame, Header, Kind, Priority, decode_body, encode_body};
 use brindle_wire::mds::session::TargetInfoReq;
 use tokio::sync::oneshot;
+use tokio::sync::oneshot::error::TryRecvError;
 
 use super::{Credits, Inner, Link, LinkState, PeerConfig};
 use crate::NetError;
@@ -26,10 +27,16 @@ pub const RAILS_MAX: usize = 4;
 const LOOK_EVERY_MS: u64 = 50;
 /// A request that nothing was heard of for so long has a question follow it.
 const PROBE_AFTER_MS: u64 = 200;
+/// After each question that is answered the next one follows after twice the time, up to this: the request only takes long.
+const PROBE_PAUSE_MAX_MS: u64 = 2_000;
 /// The MGS holds requests until there is something to tell, and is in no data path.
 const PROBE_MGS_AFTER_MS: u64 = 2_000;
 /// A rail on which nothing was acknowledged for so long is dead. Longer than two retransmissions of a packet that got lost.
 const DEAD_AFTER_MS: u64 = 500;
+/// An address that leads to another target gets no requests for so long, where there is another one.
+const WRONG_MS: u64 = 30_000;
+/// Longest pause between attempts to connect over a rail that never was up, while another one is.
+const NEVER_UP_BACKOFF_MAX_MS: u64 = 30_000;
 
 /// Addresses that a connection may be made to.
 pub(super) fn addresses<'a>(config: &PeerConfig, index: usize, nids: &'a [Nid]) -> &'a [Nid] {
@@ -53,16 +60,19 @@ pub(super) fn hosts<'a, 'n>(order: &'a [&'n Nid]) -> Vec<&'a [&'n Nid]> {
     hosts
 }
 
-/// The connection with the fewest bytes under way, as soon as there is one. Fails when there is none and a server does not want us.
+/// The connection with the fewest bytes under way, as soon as there is one; one that leads to another target only where there is
+/// no other. Fails when there is none and a server does not want us.
 pub(super) async fn least_busy(inner: &Inner) -> Result<Arc<Link>, Fault> {
     let mut changes = inner.changes.subscribe();
     loop {
         changes.borrow_and_update();
+        let now = inner.seams.now();
+        let rank = |link: &Link| (link.leads_elsewhere(now), link.load());
         let (mut best, mut refusal): (Option<Arc<Link>>, _) = (None, None);
         for state in &inner.links {
             match &*state.borrow() {
                 LinkState::Up(link) if !link.down.is_set() => {
-                    if best.as_ref().is_none_or(|best| link.load() < best.load()) {
+                    if best.as_ref().is_none_or(|best| rank(link) < rank(best)) {
                         best = Some(link.clone());
                     }
                 }
@@ -79,11 +89,49 @@ pub(super) async fn least_busy(inner: &Inner) -> Result<Arc<Link>, Fault> {
     }
 }
 
+/// Takes in what an answer says of the connection that it came over.
+pub(super) fn note_answer(inner: &Inner, link: &Link, reply: &Frame) {
+    if !inner.config.each_rail || reply.body.first() != Some(&1) {
+        return;
+    }
+    let Ok(Err(fault)) = decode_body::<Result<(), Fault>>(reply.outcome()) else { return };
+    if fault.code == Code::WrongTarget && link.wrong_since.lock().replace(inner.seams.now()).is_none() {
+        tracing::warn!(nid = %link.info.nid, "another target answers here, this address is left out: {fault}");
+    }
+}
+
+/// Whether another connection exists, over another rail, than that of `generation` (0: than none).
+fn is_another_up(inner: &Inner, generation: u64) -> bool {
+    let is_other = |state: &watch::Sender<LinkState>| match &*state.borrow() {
+        LinkState::Up(link) => !link.down.is_set() && link.info.generation != generation,
+        _ => false,
+    };
+    inner.config.each_rail && inner.links.iter().any(is_other)
+}
+
+/// A longer pause before another attempt to connect over a rail that never was up, while another one is.
+pub(super) async fn pause_never_up(inner: &Inner, failures: u32) {
+    let mut changes = inner.changes.subscribe();
+    let ms = (super::BACKOFF_MAX_MS << failures.saturating_sub(1).min(16)).min(NEVER_UP_BACKOFF_MAX_MS);
+    let alone = async { while is_another_up(inner, 0) && changes.changed().await.is_ok() {} };
+    let _ = inner.seams.timeout_ms(ms, alone).await;
+}
+
 impl Link {
+    /// Whether another target has answered a request, and no newer map has come since.
+    fn leads_elsewhere(&self, now: Mono) -> bool {
+        self.wrong_since.lock().is_some_and(|since| now.ms_since(since) < WRONG_MS)
+    }
+
     /// Bytes under way, in units of credit, then requests.
     fn load(&self) -> (usize, usize) {
         let bytes = (self.bytes_units_max as usize).saturating_sub(self.bytes.available_permits());
         (bytes, self.pending.lock().as_ref().map_or(0, std::collections::BTreeMap::len))
+    }
+
+    /// Whether there is another rail to go on over. Where there is one connection it is made anew over another one.
+    fn has_elsewhere(&self, inner: &Inner) -> bool {
+        !inner.config.each_rail || is_another_up(inner, self.info.generation)
     }
 
     fn is_idle(&self) -> bool {
@@ -140,22 +188,33 @@ pub(super) async fn until_silent(
     let probe_after_ms = if target == TargetId::MGT { PROBE_MGS_AFTER_MS } else { PROBE_AFTER_MS };
     let mut nids = inner.nids.subscribe();
     let (mut silence, mut probe): (_, Option<Probe>) = (Silence::default(), None);
-    let (mut received, mut heard) = (0, inner.seams.now());
+    let mut pause_ms = probe_after_ms;
+    let (mut received, mut heard) = (0u64, inner.seams.now());
     loop {
         // Only fails when the sender is gone, which `inner` holds.
         let _ = nids.wait_for(|nids| nids.len() > 1).await;
         if link.is_idle() {
             link.busy.notified().await;
-            (silence, heard) = (Silence::default(), inner.seams.now());
+            (silence, heard, pause_ms) = (Silence::default(), inner.seams.now(), probe_after_ms);
         }
         inner.seams.sleep_ms(LOOK_EVERY_MS).await;
         let now = inner.seams.now();
         let frames = link.received.load(Ordering::Relaxed);
+        let is_answered =
+            probe.as_mut().is_some_and(|probe| !matches!(probe.try_recv(), Err(TryRecvError::Empty)));
+        if frames - received > u64::from(is_answered) {
+            // Not only the answer to the question.
+            pause_ms = probe_after_ms;
+        } else if is_answered {
+            pause_ms = (pause_ms * 2).min(PROBE_PAUSE_MAX_MS);
+        }
+        if is_answered {
+            probe = None;
+        }
         if frames != received {
             (received, heard) = (frames, now);
         }
-        let is_answered = probe.as_mut().is_none_or(|probe| probe.try_recv().is_ok());
-        if is_answered && now.ms_since(heard) >= probe_after_ms {
+        if probe.is_none() && now.ms_since(heard) >= pause_ms && link.has_elsewhere(inner) {
             (probe, heard) = (link.probe(inner, target), now);
         }
         if silence.look(delivery.unacknowledged_ms(), now) >= DEAD_AFTER_MS {

@@ -1,8 +1,9 @@
 //! Failout: calls to a target that has been unreachable for too long end with `OstUnreachable` (mount option `failout=`, note 041).
 //!
-//! A target is unreachable while there is no connection to it and an attempt to make one has failed since there was.
+//! A target is unreachable while there is no connection to it and an attempt to make one has failed since there was, or takes long.
 //! Invariant: a slotted request that was given up is still sent until its outcome is known, and until then no other request of this
-//! side goes to the target. So bytes that a program was told are not written never overwrite what it wrote later.
+//! side goes to the target. So bytes that a program was told are not written never overwrite what it wrote later. What keeps others from
+//! writing there meanwhile is the guard that goes with the request ([`Guard`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,10 +15,13 @@ use brindle_wire::cache_updates::CacheUpdates;
 use brindle_wire::frame::Frame;
 use bytes::Bytes;
 
-use super::{Caller, Inner, Options};
+use super::{Abandoning, Caller, Guard, Inner, Options};
 
 /// How often a target is looked at that calls wait for.
 const LOOK_EVERY_MS: u64 = 100;
+
+/// An attempt to connect that takes longer counts as failed: a host that is there answers sooner.
+const ATTEMPT_MS: u64 = 1_000;
 
 /// What failout keeps of a target.
 #[derive(Default)]
@@ -54,17 +58,19 @@ impl Caller {
         body: Bytes,
         bulk: Vec<Bytes>,
         options: Options,
+        guard: Option<Guard>,
     ) -> Result<(Frame, CacheUpdates), Fault> {
         let inner = &self.inner;
         if let Some(fault) = inner.failed_out(limit_ms) {
             return Err(fault);
         }
         let given_up = Arc::<AtomicBool>::default();
+        let abandoning = Abandoning { guard, given_up: Some(given_up.clone()) };
         let mut exchange = Box::pin(async {
             let mut unsettled = inner.failout.unsettled.subscribe();
             // Only fails when the sender is gone, which `inner` holds.
             let _ = unsettled.wait_for(|count| *count == 0).await;
-            self.exchange_whatever_comes(op, body, bulk, options, Some(given_up.clone())).await
+            self.exchange_whatever_comes(op, body, bulk, options, abandoning).await
         });
         tokio::select! {
             biased;
@@ -110,7 +116,8 @@ impl Inner {
     fn failed_out(&self, limit_ms: u64) -> Option<Fault> {
         let state = self.peer.state();
         let ms = self.seams.now().ms_since(state.since);
-        if state.connected || state.failed_attempts == 0 || ms < limit_ms {
+        let is_tried = state.failed_attempts > 0 || ms >= ATTEMPT_MS;
+        if state.connected || !is_tried || ms < limit_ms {
             return None;
         }
         let name = self.map.current().fs.target(self.target);

@@ -224,7 +224,13 @@ async fn a_target_that_stays_away_is_given_up_and_what_it_may_have_got_goes_firs
     let held = rig.stub.gate.acquire().await.expect("open");
     let begun = rig.seams.now();
     let sent = rig.caller.clone();
-    let sent = tokio::spawn(async move { sent.ask(&unlink(0)).await });
+    let guarded = Arc::new(());
+    let kept = guarded.clone();
+    let guard: Guard = Box::new(move || -> Box<dyn Any + Send> { Box::new(kept) });
+    let sent = tokio::spawn(async move {
+        let answer = sent.call_guarded(&unlink(0), Vec::new(), Options::default(), Some(guard)).await;
+        answer.map(|(answer, _)| answer)
+    });
     while rig.stub.seen.load(Ordering::SeqCst) == 0 {
         rig.seams.sleep_ms(1).await;
     }
@@ -233,6 +239,7 @@ async fn a_target_that_stays_away_is_given_up_and_what_it_may_have_got_goes_firs
     assert_eq!(code(sent.await.expect("no panic")), Err(Code::OstUnreachable));
     assert!(rig.seams.now().ms_since(begun) >= LIMIT_MS, "not before its time");
     assert_eq!(rig.caller.slots().in_use(), 1, "the outcome is not known");
+    assert_eq!(Arc::strong_count(&guarded), 2, "the guard goes with the request");
 
     let begun = rig.seams.now();
     let fault = rig.caller.ask(&unlink(1)).await.expect_err("it is away");
@@ -245,6 +252,12 @@ async fn a_target_that_stays_away_is_given_up_and_what_it_may_have_got_goes_firs
     let server =
         RpcServer::serve(rig.transport.clone(), &rig.seams, &nid, ServerConfig::default(), rig.stub.clone());
     let _server = server.await.expect("listens again");
+    let connects = async {
+        while rig.caller.is_failed_out() {
+            rig.seams.sleep_ms(1).await;
+        }
+    };
+    rig.seams.timeout_ms(5_000, connects).await.expect("it connects again");
     rig.caller.until_reachable().await.expect("it is back");
     let later = rig.caller.clone();
     let mut later = Box::pin(async move { later.ask(&unlink(2)).await });
@@ -252,6 +265,7 @@ async fn a_target_that_stays_away_is_given_up_and_what_it_may_have_got_goes_firs
     assert!(rig.stub.seen.load(Ordering::SeqCst) < 3, "nothing else was sent");
     drop(held);
     later.await.expect("everything works again");
+    assert_eq!(Arc::strong_count(&guarded), 1, "the outcome is known");
     let effects = rig.stub.effects.lock();
     assert_eq!(effects.get(b"file0".as_slice()), Some(&1), "once, and before what came later");
     assert_eq!(effects.get(b"file1".as_slice()), None, "it was refused before it was sent");

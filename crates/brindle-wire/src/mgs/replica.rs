@@ -1,4 +1,4 @@
-//! Messages of the MGS about replica sets: targets with two or three members on different hosts (design notes 032 and 041).
+//! Messages of the MGS about replica sets: targets with two or three members on different hosts (design notes 032 and 044).
 
 use brindle_types::{Fault, Nid, TargetId};
 use serde::{Deserialize, Serialize};

@@ -22,7 +22,7 @@ pub fn text(buffer: &Buffer) -> String {
 
 fn line(step: &StepView, first_ms: u64) -> String {
     let since_s = step.at_ms.saturating_sub(first_ms) as f64 / 1000.0;
-    let mut line = format!("\n  +{since_s:>10.3} s  {:<12}", step.state);
+    let mut line = format!("\n  +{since_s:>10.3} s  {:<15}", step.state);
     // Writing to a String cannot fail.
     let _ = match step.took_ms {
         Some(took_ms) => write!(line, "  {:>10.3} s", took_ms as f64 / 1000.0),
@@ -41,13 +41,16 @@ mod tests {
     #[test]
     fn steps_are_shown_with_when_and_how_long() {
         let step = |at_ms, took_ms, failure: &str| StepView {
-            state: "staging-in".to_owned(),
+            state: "staging in".to_owned(),
             at_ms,
             took_ms,
             failure: failure.to_owned(),
         };
-        assert_eq!(line(&step(1_500, Some(250), ""), 1_000), "\n  +     0.500 s  staging-in         0.250 s");
-        let failed = "\n  +     0.000 s  staging-in       until now  failed: no such file";
+        assert_eq!(
+            line(&step(1_500, Some(250), ""), 1_000),
+            "\n  +     0.500 s  staging in            0.250 s"
+        );
+        let failed = "\n  +     0.000 s  staging in          until now  failed: no such file";
         assert_eq!(line(&step(500, None, "no such file"), 1_000), failed, "a clock that was set back");
     }
 }

@@ -265,6 +265,7 @@ fn carry_out(access: &Access<'_>, wanted: Wanted, for_people: bool) -> Result<Im
             security: access.security,
             switches: Switches { open_prefetch: false, readdir_prefetch: false, ..Switches::default() },
             sync: false,
+            failout_s: None,
             mount: format!("import from {}", archive.place()),
         };
         let client = connect(&joining, seams.tasks.clone()).await?;

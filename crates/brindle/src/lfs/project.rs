@@ -3,13 +3,17 @@
 //! Unlike Lustre's, symbolic links and special files have a project too: they count as inodes.
 
 use std::collections::VecDeque;
-use std::os::unix::fs::MetadataExt;
+use std::ffi::{CStr, OsStr};
+use std::fs::{Metadata, OpenOptions};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use brindle_admin::paths::text;
 use brindle_client::control::{Answer, Request};
-use brindle_types::{Fault, Result};
+use brindle_types::{Code, Fault, Result};
 use brindle_wire::mds::project::Project;
+use rustix::fs::{AtFlags, Dir};
 
 use crate::control::{Control, path_fault, unexpected};
 use crate::exit::{self, Done};
@@ -79,48 +83,112 @@ impl Args {
 pub fn run(args: &Args) -> Result<Done> {
     let mut is_whole = true;
     for path in &args.paths {
-        let mut walk = Walk { control: Control::of(path)?, verb: args.verb(), is_whole: true };
+        let mut walk = Walk::new(Control::of(path)?, args.verb());
         walk.tree(args, path)?;
         is_whole &= walk.is_whole;
     }
     if is_whole { Ok(Done::Ok) } else { Ok(Done::Code(1)) }
 }
 
+/// What a look at a file has shown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Found {
+    dev: u64,
+    ino: u64,
+    is_dir: bool,
+}
+
+impl Found {
+    fn of(meta: &Metadata) -> Found {
+        Found { dev: meta.dev(), ino: meta.ino(), is_dir: meta.is_dir() }
+    }
+
+    /// Looks at an entry of an open directory.
+    fn entry(dir: &Dir, name: &CStr) -> std::io::Result<Found> {
+        let fd = dir.fd()?;
+        let stat = rustix::io::retry_on_intr(|| rustix::fs::statat(fd, name, AtFlags::SYMLINK_NOFOLLOW))?;
+        let is_dir = stat.st_mode & libc::S_IFMT == libc::S_IFDIR;
+        Ok(Found { dev: stat.st_dev, ino: stat.st_ino, is_dir })
+    }
+}
+
+/// Directories that are yet to be listed.
+type Dirs = VecDeque<(PathBuf, Found)>;
+
 /// A tree that is being walked.
 struct Walk {
     control: Control,
+    /// Device of the mount. The daemon is asked by inode numbers, which mean nothing elsewhere.
+    dev: u64,
     verb: Verb,
     is_whole: bool,
 }
 
 impl Walk {
+    fn new(control: Control, verb: Verb) -> Walk {
+        let mount = control.mount();
+        let dev = rustix::fs::makedev(mount.major, mount.minor);
+        Walk { control, dev, verb, is_whole: true }
+    }
+
     fn tree(&mut self, args: &Args, path: &Path) -> Result<()> {
-        let is_dir =
-            std::fs::symlink_metadata(path).map_err(|e| path_fault("cannot look at", path, &e))?.is_dir();
-        let is_tree = is_dir && !args.dir_only;
-        if !(is_tree && matches!(self.verb, Verb::List)) {
-            self.one(path)?;
+        let meta = std::fs::symlink_metadata(path).map_err(|e| path_fault("cannot look at", path, &e))?;
+        let named = Found::of(&meta);
+        if named.dev != self.dev {
+            return Err(self.elsewhere(path));
         }
-        let mut dirs: VecDeque<PathBuf> = is_tree.then(|| path.to_owned()).into_iter().collect();
-        while let Some(dir) = dirs.pop_front() {
-            let entries = match std::fs::read_dir(&dir) {
-                Ok(entries) => entries,
-                Err(e) => {
-                    self.failed(&path_fault("cannot list", &dir, &e));
-                    continue;
-                }
-            };
-            for entry in entries {
-                let entry = entry.map_err(|e| path_fault("cannot list", &dir, &e))?;
-                if let Err(fault) = self.one(&entry.path()) {
-                    self.failed(&fault);
-                }
-                if args.recursive && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                    dirs.push_back(entry.path());
-                }
+        let is_tree = named.is_dir && !args.dir_only;
+        if !(is_tree && matches!(self.verb, Verb::List)) {
+            self.one(path, named)?;
+        }
+        let mut dirs: Dirs = is_tree.then(|| (path.to_owned(), named)).into_iter().collect();
+        while let Some((dir, found)) = dirs.pop_front() {
+            if let Err(fault) = self.entries(args, (dir.as_path(), found), &mut dirs) {
+                self.failed(&fault);
             }
         }
         Ok(())
+    }
+
+    /// What is in one directory; with `-r` the directories in it are next.
+    fn entries(&mut self, args: &Args, (dir, found): (&Path, Found), dirs: &mut Dirs) -> Result<()> {
+        let mut open = open_found(dir, found).map_err(|e| path_fault("cannot list", dir, &e))?;
+        while let Some(entry) = open.read() {
+            let entry = entry.map_err(|e| path_fault("cannot list", dir, &e.into()))?;
+            let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            let path = dir.join(OsStr::from_bytes(name.to_bytes()));
+            let found = match Found::entry(&open, name) {
+                Ok(found) => found,
+                Err(e) => {
+                    self.failed(&path_fault("cannot look at", &path, &e));
+                    continue;
+                }
+            };
+            if found.dev != self.dev {
+                exit::warn(&self.elsewhere(&path));
+                continue;
+            }
+            if let Err(fault) = self.one(&path, found) {
+                self.failed(&fault);
+            }
+            if args.recursive && found.is_dir {
+                dirs.push_back((path, found));
+            }
+        }
+        Ok(())
+    }
+
+    /// Says that a path is left out.
+    fn elsewhere(&self, path: &Path) -> Fault {
+        let mount = self.control.mount().mount_point.display();
+        Fault::new(Code::CrossDevice)
+            .what("left out")
+            .subject(path.display().to_string())
+            .why(format!("it is in another file system than {mount}"))
+            .data("its project was not changed")
     }
 
     fn failed(&mut self, fault: &Fault) {
@@ -128,9 +196,7 @@ impl Walk {
         self.is_whole = false;
     }
 
-    fn one(&mut self, path: &Path) -> Result<()> {
-        let meta = std::fs::symlink_metadata(path).map_err(|e| path_fault("cannot look at", path, &e))?;
-        let (ino, is_dir) = (meta.ino(), meta.is_dir());
+    fn one(&mut self, path: &Path, Found { ino, is_dir, .. }: Found) -> Result<()> {
         let at = |fault: Fault| fault.subject(path.display().to_string());
         match self.verb {
             Verb::List => line(self.ask(&Request::Project { ino }).map_err(at)?, path),
@@ -161,6 +227,16 @@ impl Walk {
     }
 }
 
+/// Opens a directory, if what has its name is still what was looked at.
+fn open_found(path: &Path, found: Found) -> std::io::Result<Dir> {
+    let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
+    let dir = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    if Found::of(&dir.metadata()?) != found {
+        return Err(std::io::Error::other("another directory has its name now"));
+    }
+    Ok(Dir::new(dir)?)
+}
+
 fn line(project: Project, path: &Path) {
     let flag = if project.inherits { 'P' } else { '-' };
     println!("{:5} {flag} {}", project.id, text(path));
@@ -182,5 +258,30 @@ fn check(project: Project, expected: u32, is_dir: bool, path: &Path, print0: boo
     }
     if is_other {
         println!("{path} - project identifier is not set (inode={}, tree={expected})", project.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_was_put_in_the_place_of_another_is_not_listed() {
+        let top = tempfile::tempdir().expect("a directory");
+        let (dir, other) = (top.path().join("dir"), top.path().join("other"));
+        std::fs::create_dir(&dir).expect("made");
+        std::fs::create_dir(&other).expect("made");
+        let found = Found::of(&std::fs::symlink_metadata(&dir).expect("it is there"));
+        let above = Found::of(&std::fs::symlink_metadata(top.path()).expect("it is there"));
+        let whole = open_found(top.path(), above).expect("opened");
+        assert!(Found::entry(&whole, c"dir").expect("it is there") == found);
+        assert_eq!(whole.count(), 4, "two directories, itself and the one above");
+        assert!(open_found(&dir, found).is_ok());
+        std::fs::rename(&dir, top.path().join("moved")).expect("moved");
+        std::os::unix::fs::symlink(&other, &dir).expect("made");
+        assert!(open_found(&dir, found).is_err(), "a symbolic link is not followed");
+        std::fs::remove_file(&dir).expect("removed");
+        std::fs::rename(&other, &dir).expect("moved");
+        assert!(open_found(&dir, found).is_err(), "another directory");
     }
 }

@@ -101,7 +101,8 @@ pub fn page() -> String {
         page.push_str(&format!("| `{name}=on`, `{name}=off` | {buys} | {costs} | {note} |\n"));
     }
     page.push_str(
-        "| `cpu-latency=auto`, `system`, MICROSECONDS | a busy mount keeps processors from sleeps that take long to end (`auto`: in virtual machines only) | power while it is busy | 006 |\n\n\
+        "| `cpu-latency=auto`, `system`, MICROSECONDS | a busy mount keeps processors from sleeps that take long to end (`auto`: in virtual machines only) | power while it is busy | 006 |\n\
+         | `failout=SECONDS`; without it programs wait | what needs an OST that was unreachable for so long fails with EIO (E2014); other files go on | programs see errors where they would only have waited | 041 |\n\n\
          Servers have `cpu-latency` too (`serve.toml`, `brindle serve --cpu-latency`). Parameters that can be changed while a mount runs: [parameters.md](parameters.md).\n",
     );
     page

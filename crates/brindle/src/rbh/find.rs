@@ -75,6 +75,24 @@ enum Word {
     Refused(&'static str),
 }
 
+impl Word {
+    /// Whether it says what to print, or how to search.
+    fn is_no_test(self) -> bool {
+        matches!(
+            self,
+            Word::Config
+                | Word::Level
+                | Word::Ls
+                | Word::LsOst
+                | Word::LsClass
+                | Word::LsStatus
+                | Word::Print
+                | Word::Print0
+                | Word::NoBulk
+        )
+    }
+}
+
 const PIPE: &str = "pipe the paths: rbh-find ... -print0 | xargs -0 ...";
 
 const WORDS: &[(&str, Word)] = &[
@@ -322,6 +340,10 @@ impl Parser<'_> {
     }
 
     fn known(&mut self, word: &OsStr, known: Word, given: Option<String>) -> Result<()> {
+        if self.is_not && known.is_no_test() {
+            return Err(refused(word, "-not turns the test behind it round, and this is none")
+                .next("put -not before the test itself"));
+        }
         let show = &mut self.query.show;
         match known {
             Word::Not => self.is_not = !self.is_not,
@@ -580,6 +602,7 @@ mod tests {
         assert!(message("-type").contains("value must follow"));
         assert!(message("-mmin 5d").contains("has its unit"));
         assert!(message("-not").contains("nothing follows"));
+        assert!(message("-not -ls -user root").contains("before the test"));
     }
 
     #[test]

@@ -152,6 +152,12 @@ pub fn run(args: &Args) -> Result<Done> {
         ));
     }
     let reports = reports(args)?;
+    if let (Some(path), Some(mount)) = (&args.filter_path, &args.mount)
+        && !path.starts_with(mount)
+    {
+        let why = format!("-P {} is not in it", path.display());
+        return Err(not_here(&mount.display().to_string(), &why, "give one of them"));
+    }
     let place = start(args.filter_path.as_deref().or(args.mount.as_deref()))?;
     let style = Style { csv: args.csv, no_header: args.no_header };
     if let Some(path) = &args.filter_path
@@ -204,7 +210,23 @@ async fn scan(
     made.map(|()| Done::Ok)
 }
 
+/// Lines of single entries have no number of them.
+fn refuse_count_min(args: &Args) -> Result<()> {
+    let is_of_entries =
+        [args.top_size, args.size, args.oldest_empty_dirs, args.empty_dirs].iter().any(Option::is_some)
+            || Dump::new(args).is_some();
+    match args.count_min > 0 && is_of_entries {
+        true => Err(not_here(
+            "--count-min for --top-size, --oldest-empty-dirs and --dump",
+            "each of their lines is one entry",
+            "leave it out, or ask for sums in another command",
+        )),
+        false => Ok(()),
+    }
+}
+
 fn reports(args: &Args) -> Result<Vec<Box<dyn Report>>> {
+    refuse_count_min(args)?;
     let mut all: Vec<Box<dyn Report>> = Vec::new();
     let sums = |by: By, pattern: Option<String>| -> Box<dyn Report> {
         Box::new(Sums { by, pattern, args: SumArgs::of(args), sums: BTreeMap::new(), seen: HashSet::new() })
@@ -212,10 +234,10 @@ fn reports(args: &Args) -> Result<Vec<Box<dyn Report>>> {
     if args.fs_info {
         all.push(sums(By::Type, None));
     }
-    let user = args.user.as_ref().or(args.user_info.as_ref());
-    all.extend(user.map(|name| sums(By::User, Some(name.clone()))));
-    let group = args.group.as_ref().or(args.group_info.as_ref());
-    all.extend(group.map(|name| sums(By::Group, Some(name.clone()))));
+    let users = args.user.iter().chain(&args.user_info);
+    all.extend(users.map(|name| sums(By::User, Some(name.clone()))));
+    let groups = args.group.iter().chain(&args.group_info);
+    all.extend(groups.map(|name| sums(By::Group, Some(name.clone()))));
     all.extend(args.class_info.as_ref().map(|class| sums(By::Class, Some(class.clone()))));
     if let Some(status) = &args.status_info {
         let value = match status.as_str() {
@@ -387,6 +409,11 @@ impl Report for Sums {
         let count_min = self.args.count_min;
         let mut shown: Vec<(&Vec<String>, &Stats)> =
             self.sums.iter().filter(|(_, stats)| stats.count >= count_min).collect();
+        match (self.args.by_count, self.args.by_average) {
+            (true, _) => shown.sort_by_key(|(_, stats)| std::cmp::Reverse(stats.count)),
+            (false, true) => shown.sort_by_key(|(_, stats)| std::cmp::Reverse(stats.average())),
+            (false, false) => {}
+        }
         if self.args.reverse {
             shown.reverse();
         }
@@ -695,6 +722,12 @@ mod tests {
             reports(&args(&["-i", "-U", "5", "-d", "3", "--class-info"])).map(|all| all.len()).ok(),
             Some(4)
         );
+        let both = reports(&args(&["-u", "ann", "--user-info"])).map(|all| all.len()).ok();
+        assert_eq!(both, Some(2), "none is passed over");
+        let entries = reports(&args(&["-D", "--count-min=3"])).map(|_| ()).unwrap_err().to_string();
+        assert!(entries.contains("--count-min"), "{entries}");
+        let elsewhere = run(&args(&["-i", "-P", "/mnt/b/x", "/mnt/a"])).unwrap_err().to_string();
+        assert!(elsewhere.contains("/mnt/a"), "{elsewhere}");
         let nothing = reports(&args(&["-c"])).map(|_| ()).unwrap_err().to_string();
         assert!(nothing.contains("--top-dirs"), "{nothing}");
         assert!(Line::try_parse_from(["rbh-report", "--size-profile"]).is_err());

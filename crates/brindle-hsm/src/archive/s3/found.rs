@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use brindle_types::{Code, Fault, Pair, Result};
-use futures_util::TryStreamExt;
+use brindle_types::{Code, Fault, Ino, Pair, Result};
 use futures_util::stream::BoxStream;
+use futures_util::{StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{Error, ObjectMeta, ObjectStore, ObjectStoreExt};
 
-use super::{Bucket, DATA, MANIFEST, attempt_of};
+use super::{Bucket, DATA, MANIFEST, MARK, attempt_of, marked, text};
 use crate::archive::CopyName;
 use crate::archive::manifest::Manifest;
 
@@ -33,6 +33,14 @@ pub struct Listed {
     pub data: Option<(String, u64)>,
     /// The key of the manifest.
     pub manifest: Option<String>,
+    /// Another file system has its bytes here.
+    pub is_marked: bool,
+}
+
+/// The copies of a file. Bytes that are kept for another file system alone are none.
+fn of_this_one(mut copies: Copies) -> Option<Copies> {
+    copies.by_attempt.retain(|_, listed| listed.manifest.is_some() || !listed.is_marked);
+    Some(copies).filter(|copies| !copies.by_attempt.is_empty())
 }
 
 /// Whether this is the name of a file system in a bucket: `NAME.FSID`.
@@ -58,7 +66,7 @@ impl Listing {
             })?;
             let Some(object) = object else {
                 let last = std::mem::take(&mut self.next);
-                return Ok(Some(last).filter(|copies| !copies.by_attempt.is_empty()));
+                return Ok(of_this_one(last));
             };
             let key = object.location.to_string();
             let Some((dir, leaf)) = key.rsplit_once('/') else { continue };
@@ -73,12 +81,13 @@ impl Listing {
             };
             if self.next.by_attempt.len() < COPIES_MAX {
                 let listed = self.next.by_attempt.entry(attempt).or_default();
-                match leaf.ends_with(MANIFEST) {
-                    true => listed.manifest = Some(key),
-                    false => listed.data = Some((key, object.size)),
+                match (leaf.ends_with(MANIFEST), marked(leaf).is_some()) {
+                    (true, _) => listed.manifest = Some(key),
+                    (false, true) => listed.is_marked = true,
+                    (false, false) => listed.data = Some((key, object.size)),
                 }
             }
-            if let Some(before) = before.filter(|copies| !copies.by_attempt.is_empty()) {
+            if let Some(before) = before.and_then(of_this_one) {
                 return Ok(Some(before));
             }
         }
@@ -99,7 +108,8 @@ impl Bucket {
     pub fn copies(&self, file_system: &str) -> Listing {
         let slash = if self.root.is_empty() { "" } else { "/" };
         let dir = Path::from(format!("{}{slash}{file_system}", self.root));
-        let objects = self.store.list(Some(&dir));
+        // It is asked once more behind its end, for the last file.
+        let objects = self.store.list(Some(&dir)).fuse().boxed();
         Listing { bucket: self.clone(), objects, next: Copies::default() }
     }
 
@@ -136,8 +146,43 @@ impl Bucket {
         Ok(self.length(&Path::from(key)).await? == Some(len_bytes))
     }
 
+    /// Whether a file has the copy whose bytes have this key.
+    pub async fn is_copy_of(&self, ino: Ino, object: &str) -> Result<bool> {
+        let mut keys = self.keys_of(&self.dir(ino)).await?;
+        keys.retain(|key| text(key).ends_with(MANIFEST));
+        for key in &keys {
+            if self.manifest(text(key)).await?.object == object {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Writes a mark beside bytes that a file of this file system is to have, so that whoever removes copies of their own file leaves them.
+    ///
+    /// A removal takes the manifest first, then looks for marks, then takes the bytes. So with a manifest that is there after the mark, the
+    /// removal sees the mark. Marks are never removed: several files may have the same bytes.
+    async fn mark(&self, object: &str, fs_id: &str) -> Result<()> {
+        let wrong = || Fault::new(Code::Bug).subject(self.shown(object)).why("it is no key of bytes");
+        let stem = object.strip_suffix(DATA).ok_or_else(wrong)?;
+        let (dir, _) = object.rsplit_once('/').ok_or_else(wrong)?;
+        let (bytes, mark) = (Path::from(object), Path::from(format!("{object}{MARK}{fs_id}")));
+        let is_kept = self.is_marked(dir, &bytes).await?;
+        let put = self.store.put(&mark, fs_id.as_bytes().to_vec().into()).await;
+        put.map_err(|e| self.failed("cannot mark bytes as those of two files:", &mark, &e))?;
+        if is_kept || self.length(&Path::from(format!("{stem}{MANIFEST}"))).await?.is_some() {
+            return Ok(());
+        }
+        self.delete(&mark).await?;
+        Err(Fault::new(Code::ArchiveDamaged)
+            .what("not imported")
+            .subject(self.shown(object))
+            .why("its manifest is gone: an agent of the file system that it is from removes the copy"))
+    }
+
     /// Gives a copy that lies in the bucket already to another file: a manifest that says where the bytes are.
     pub async fn adopt(&self, name: &CopyName, manifest: &Manifest) -> Result<()> {
+        self.mark(&manifest.object, &manifest.fs_id).await?;
         let key = self.key(name, MANIFEST);
         let put = self.store.put(&key, manifest.to_json()?.into()).await;
         put.map(drop).map_err(|e| self.failed("cannot write the manifest", &key, &e))
@@ -147,6 +192,21 @@ impl Bucket {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_that_are_kept_for_another_file_system_are_no_copy() {
+        let listed = |manifest: Option<&str>, is_marked| Listed {
+            data: Some(("d".to_owned(), 1)),
+            manifest: manifest.map(str::to_owned),
+            is_marked,
+        };
+        let of = |one: Listed| {
+            let by_attempt = BTreeMap::from([(Pair { term: 1, counter: 1 }, one)]);
+            of_this_one(Copies { dir: "d".to_owned(), by_attempt }).is_some()
+        };
+        assert!(of(listed(Some("m"), true)) && of(listed(None, false)));
+        assert!(!of(listed(None, true)));
+    }
 
     #[test]
     fn file_systems_are_told_from_whatever_else_lies_in_a_bucket() {

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `PREFIX/FS.FSID/8f/02/200000401-1-0/v3-17.a3-1a.data` | the bytes: version 3.17 of the contents, by attempt 3.26 |
 //! | `PREFIX/FS.FSID/8f/02/200000401-1-0/v3-17.a3-1a.json` | its [manifest](super::manifest), written after them |
+//! | `PREFIX/FS.FSID/8f/02/200000401-1-0/v3-17.a3-1a.data.ref.FSID2` | the bytes are also those of a file that was imported into the file system of this id: they stay |
 //!
 //! `8f/02` is the beginning of BLAKE3 of the FID's text. No key is ever written with two contents, and none is a part of another one's path,
 //! which servers that keep objects as files refuse. An object is durable once the server has answered. SHA-256 of every part goes with it and is
@@ -47,6 +48,8 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from
 /// Last part of a key: of the bytes of a copy, and of its manifest.
 const DATA: &str = "data";
 const MANIFEST: &str = "json";
+/// Behind the key of bytes, and before the id of another file system: that has them, too.
+const MARK: &str = ".ref.";
 
 /// A bucket, and where in it the copies of a file system lie.
 #[derive(Clone)]
@@ -88,6 +91,21 @@ fn attempt_of(leaf: &str) -> Option<Pair> {
     let (attempt, _) = rest.split_once('.')?;
     let (term, counter) = attempt.split_once('-')?;
     Some(Pair { term: u32::from_str_radix(term, 16).ok()?, counter: u64::from_str_radix(counter, 16).ok()? })
+}
+
+/// The key of the bytes that a mark lies beside; `None` for what is no mark.
+fn marked(key: &str) -> Option<&str> {
+    let (object, by) = key.rsplit_once(MARK)?;
+    (object.ends_with(DATA) && !by.contains('/')).then_some(object)
+}
+
+fn text(key: &Path) -> &str {
+    key.as_ref()
+}
+
+/// Whether a key is one of an attempt before this one.
+fn is_older(key: &Path, before: Pair) -> bool {
+    key.filename().and_then(attempt_of).is_some_and(|attempt| attempt < before)
 }
 
 impl Bucket {
@@ -159,19 +177,52 @@ impl Bucket {
         self.remove(name.ino, name.attempt).await
     }
 
-    /// Removes the copies of a file by attempts before this one.
+    /// Removes the copies of a file by attempts before this one. Bytes that a file of another file system has, too, stay.
     pub async fn remove(&self, ino: Ino, before: Pair) -> Result<()> {
-        let dir = Path::from(self.dir(ino));
-        let listed = self.store.list(Some(&dir)).map_ok(|meta| meta.location).try_collect::<Vec<Path>>();
-        let mut keys =
-            listed.await.map_err(|e| self.failed("cannot list copies in the archive:", &dir, &e))?;
-        keys.retain(|key| key.filename().and_then(attempt_of).is_some_and(|attempt| attempt < before));
-        // Manifests first: there is none without its bytes.
-        keys.sort_by_key(|key| !key.as_ref().ends_with(MANIFEST));
+        let dir = self.dir(ino);
+        let mut keys = self.keys_of(&dir).await?;
+        keys.retain(|key| is_older(key, before));
+        if keys.is_empty() {
+            return Ok(());
+        }
+        keys.retain(|key| text(key).ends_with(MANIFEST));
+        // Manifests first: there is none without its bytes, and an import that finds one relies on its mark being seen below.
+        for key in &keys {
+            self.delete(key).await?;
+        }
+        let mut keys = self.keys_of(&dir).await?;
+        let kept: Vec<String> = keys.iter().filter_map(|key| marked(text(key))).map(str::to_owned).collect();
+        keys.retain(|key| {
+            let is_kept = marked(text(key)).is_some() || kept.iter().any(|bytes| bytes == text(key));
+            is_older(key, before) && !is_kept
+        });
         for key in &keys {
             self.delete(key).await?;
         }
         Ok(())
+    }
+
+    /// Removes a copy. Its bytes stay if a file of another file system has them, too.
+    async fn remove_one(&self, name: &CopyName) -> Result<()> {
+        self.delete(&self.key(name, MANIFEST)).await?;
+        let bytes = self.key(name, DATA);
+        match self.is_marked(&self.dir(name.ino), &bytes).await? {
+            true => Ok(()),
+            false => self.delete(&bytes).await,
+        }
+    }
+
+    /// Whether a file of another file system has the bytes of this key in this directory.
+    async fn is_marked(&self, dir: &str, bytes: &Path) -> Result<bool> {
+        let keys = self.keys_of(dir).await?;
+        Ok(keys.iter().any(|key| marked(text(key)) == Some(text(bytes))))
+    }
+
+    /// The keys of a directory.
+    async fn keys_of(&self, dir: &str) -> Result<Vec<Path>> {
+        let dir = Path::from(dir);
+        let listed = self.store.list(Some(&dir)).map_ok(|meta| meta.location).try_collect::<Vec<Path>>();
+        listed.await.map_err(|e| self.failed("cannot list copies in the archive:", &dir, &e))
     }
 
     /// Removes an object, if it is there.
@@ -268,6 +319,9 @@ mod tests {
         for strange in ["", "v3-11", "v3-11.a3.data", "x3-11.a3-1a.data", "v3-11.a3-1a", "v3-11.a3--1.data"] {
             assert_eq!(attempt_of(strange), None, "{strange}");
         }
+        let bytes = format!("p/fs.01/{}", leaf(&NAME, DATA));
+        assert_eq!(marked(&format!("{bytes}{MARK}01")), Some(&bytes[..]));
+        assert_eq!((marked(&bytes), marked("a.data.ref.b/c"), marked("a.json.ref.01")), (None, None, None));
         let dirs = [dir_of("p/fs.01", NAME.ino), dir_of("p/fs.01", Ino(1 << 48 | 8))];
         assert!(dirs.iter().all(|dir| dir.split('/').count() == 5), "{dirs:?}");
         assert_ne!(dirs[0], dirs[1]);

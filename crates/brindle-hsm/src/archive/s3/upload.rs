@@ -111,10 +111,7 @@ impl Upload {
                 let aborted = parts.abort().await;
                 aborted.map_err(|e| bucket.failed("cannot give up an upload", &key, &e))
             }
-            State::Stored => match bucket.delete(&bucket.key(&name, MANIFEST)).await {
-                Ok(()) => bucket.delete(&bucket.key(&name, DATA)).await,
-                failed => failed,
-            },
+            State::Stored => bucket.remove_one(&name).await,
         };
         if let Err(fault) = removed {
             tracing::warn!(%fault, "a copy that does not count is left; the next one removes it");
