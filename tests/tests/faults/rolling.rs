@@ -63,9 +63,9 @@ fn a_development_cluster_with_copies_boots_with_what_is_installed_on_it() {
     let are = |wanted: &str| {
         let listed = brindle(&cluster, "h1", "target replica list -o json").stdout;
         let sets = serde_json::Deserializer::from_str(&listed).into_iter::<serde_json::Value>().flatten();
-        sets.filter(|set| set["state"] == wanted).count() == 2
+        sets.filter(|set| set["state"] == wanted).count() == 3
     };
-    until("both OSTs being served", || are("serving"));
+    until("the MDT and both OSTs being served", || are("serving"));
     let file = cluster.dir().join("mnt/h4/f");
     let data = bytes(1, 3 << 20);
     fs::write(&file, &data).unwrap();
@@ -73,7 +73,7 @@ fn a_development_cluster_with_copies_boots_with_what_is_installed_on_it() {
     same_bytes(&fs::read(&file).unwrap(), &data, "from the copy");
     fs::write(&file, &data[1..]).unwrap();
     assert!(cluster.dev(&["host", "start", "h2"]).ok());
-    until("both OSTs being complete again", || are("serving"));
+    until("all of them being complete again", || are("serving"));
     let down = cluster.dev(&["down"]);
     assert!(down.ok(), "{down}");
     // What was installed is started again.
