@@ -4,7 +4,7 @@
 //! Invariants: what is remembered is never less than what the MDT holds for this session, once a call has returned; and never more
 //! while one is under way: others may have been granted it, and would find it declared after a restart.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,7 +14,7 @@ use futures_util::future::Either;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
-use crate::{Client, Ctx};
+use crate::{Cancel, Client, Ctx};
 
 /// Lock calls that wait at the MDT at once; each takes a credit of the connection. More of them ask again and again.
 const WAITS_MAX: usize = 96;
@@ -32,13 +32,20 @@ type Ranges = BTreeMap<u64, (u64, LockKind, u32)>;
 /// Locks held, and requests under way.
 pub(crate) struct Locks {
     held: Mutex<BTreeMap<Key, Ranges>>,
+    /// Owners that are gone, and whose locks stay until what they have written and given up can lie over nobody's bytes any more.
+    leaving: Mutex<BTreeSet<Key>>,
     next_request: AtomicU64,
     waits: Semaphore,
 }
 
 impl Default for Locks {
     fn default() -> Locks {
-        Locks { held: Mutex::default(), next_request: AtomicU64::new(1), waits: Semaphore::new(WAITS_MAX) }
+        Locks {
+            held: Mutex::default(),
+            leaving: Mutex::default(),
+            next_request: AtomicU64::new(1),
+            waits: Semaphore::new(WAITS_MAX),
+        }
     }
 }
 
@@ -143,7 +150,11 @@ impl Client {
     /// Sets or gives up a lock. With `wait` until it can be had, or until the caller gives up: `Interrupted` then, and
     /// the lock is not held.
     pub async fn set_lock(&self, ctx: &Ctx, ino: Ino, lock: LockState, wait: bool) -> Result<(), Fault> {
-        self.settle_under(ino, &lock).await;
+        self.settle_under(ctx, ino, &lock).await?;
+        self.set_settled_lock(ctx, ino, lock, wait).await
+    }
+
+    async fn set_settled_lock(&self, ctx: &Ctx, ino: Ino, lock: LockState, wait: bool) -> Result<(), Fault> {
         loop {
             let era = self.session.era();
             self.locks.weaken(ino, &lock);
@@ -165,13 +176,30 @@ impl Client {
         }
     }
 
-    /// Before a lock for writing goes to others: what was written and given up while it was held may still come to lie over their bytes.
-    async fn settle_under(&self, ino: Ino, lock: &LockState) {
-        let is_given_up = lock.kind != LockKind::Write
-            && self.locks.held_in(ino, lock).iter().any(|held| held.kind == LockKind::Write);
-        if is_given_up && let Some(inode) = self.inodes.get(ino) {
-            inode.wait_until(|state| state.abandoned == 0).await;
+    /// Whether a lock for writing would go to others while what was written and given up under it may still come to lie over their bytes.
+    fn gives_up_unsettled(&self, ino: Ino, lock: &LockState) -> bool {
+        let has_abandoned = || self.inodes.get(ino).is_some_and(|inode| inode.lock().abandoned > 0);
+        lock.kind != LockKind::Write
+            && self.locks.held_in(ino, lock).iter().any(|held| held.kind == LockKind::Write)
+            && has_abandoned()
+    }
+
+    /// Waits until a lock may be given up, and until locks of an earlier owner of the same number are. `Interrupted` if the caller gives
+    /// up, `OstUnreachable` where an OST of the file is given up: the lock is held as before.
+    async fn settle_under(&self, ctx: &Ctx, ino: Ino, lock: &LockState) -> Result<(), Fault> {
+        let key = (ino, lock.space, lock.owner);
+        let is_leaving = || self.locks.leaving.lock().contains(&key);
+        if !is_leaving() && !self.gives_up_unsettled(ino, lock) {
+            return Ok(());
         }
+        let settled = async {
+            while is_leaving() || self.gives_up_unsettled(ino, lock) {
+                self.seams.sleep_ms(ASK_EVERY_MS).await;
+            }
+            Ok(())
+        };
+        let waited = ctx.cancel.until(self.unless_failed_out(ino, settled)).await;
+        waited.unwrap_or_else(|| Err(Fault::new(Code::Interrupted)))
     }
 
     /// Whether an owner holds anything on a file.
@@ -179,13 +207,31 @@ impl Client {
         self.locks.holds(ino, space, owner)
     }
 
-    /// Gives up everything that an owner holds on a file; no call if that is nothing.
+    /// Gives up everything that an owner holds on a file; no call if that is nothing. A program that closes a file, or ends, does not wait for
+    /// an OST that is away: its locks stay until what it has given up is settled, and go then.
     pub async fn drop_locks(&self, ctx: &Ctx, ino: Ino, space: LockSpace, owner: u64) -> Result<(), Fault> {
         if !self.locks.holds(ino, space, owner) {
             return Ok(());
         }
         let lock = LockState { space, owner, kind: LockKind::Unlock, start: 0, end: u64::MAX, pid: 0 };
-        self.set_lock(ctx, ino, lock, false).await
+        let Some(inode) = self.inodes.get(ino).filter(|_| self.gives_up_unsettled(ino, &lock)) else {
+            return self.set_lock(ctx, ino, lock, false).await;
+        };
+        let key = (ino, space, owner);
+        if !self.locks.leaving.lock().insert(key) {
+            return Ok(());
+        }
+        let (client, cred) = (self.this.clone(), ctx.cred.clone());
+        self.seams.spawn("locks.leave", async move {
+            inode.wait_until(|state| state.abandoned == 0).await;
+            let Some(client) = client.upgrade() else { return };
+            let ctx = Ctx { cred, cancel: Cancel::new() };
+            if let Err(fault) = client.set_settled_lock(&ctx, ino, lock, false).await {
+                tracing::debug!(ino = ino.0, code = %fault.code, "locks of a closed file: {fault}");
+            }
+            client.locks.leaving.lock().remove(&key);
+        });
+        Ok(())
     }
 
     fn lock_request(&self, ino: Ino, lock: &LockState, wait: bool) -> SetLockReq {

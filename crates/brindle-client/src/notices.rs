@@ -210,6 +210,8 @@ impl Client {
             let mut state = inode.lock();
             state.stale = true;
             state.size_stale = true;
+            // The file may have been put into another one.
+            state.project = None;
             let is_cut = notice.drop_from < u64::MAX;
             state.cuts += u64::from(is_cut);
             if is_cut {

@@ -568,6 +568,7 @@ impl Client {
             told.check(&state);
             (owners, state.growth_bytes_with(growth, &told.dense), state.dense_voids)
         };
+        let seen = inode.asked();
         // What arrives from here on is in these figures, what arrived before is in the reports, or was.
         let asked = self.limits.ask(owners, self.seams.now());
         let answer = match self.report_all().await {
@@ -576,7 +577,8 @@ impl Client {
         };
         let answer = answer.inspect_err(|_| self.limits.not_answered(&asked))?;
         let mut state = inode.lock();
-        if owners.project.is_some() {
+        // An answer from before a notice does not bring the former project back.
+        if owners.project.is_some() && !state.crossed(seen) {
             state.project = Some(KnownProject { id: answer.project, forgotten: asked.forgotten });
             self.limits.last_project.store(answer.project, Ordering::Relaxed);
         }

@@ -137,6 +137,11 @@ impl Kv {
         self.engine.log.records_after(pos, bytes_max)
     }
 
+    /// Keeps the records that come from now on for a member that is being filled, up to 1 GiB of them; `false`: not any more.
+    pub fn hold_records(&self, is_held: bool) {
+        self.engine.log.hold_records(is_held);
+    }
+
     /// From now on waits end only for what is written up to index `written`, and synced up to `synced`, on all other members that nothing is
     /// answered without; `u64::MAX` where there are none.
     pub fn require(&self, written: u64, synced: u64) {

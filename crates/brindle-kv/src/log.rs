@@ -283,6 +283,13 @@ impl Log {
         self.shipping.as_ref()?.tail.lock().after(pos, written, bytes_max)
     }
 
+    /// A member is being filled, or not any more: records are kept for it.
+    pub fn hold_records(&self, is_held: bool) {
+        if let Some(shipping) = &self.shipping {
+            shipping.tail.lock().hold(is_held);
+        }
+    }
+
     /// So far are the members that nothing is answered without.
     pub fn require(&self, written: u64, synced: u64) {
         if let Some(shipping) = &self.shipping {

@@ -25,7 +25,7 @@ use crate::tail::{Recent, Required, Shipping};
 
 /// With more segments than this, opening makes a checkpoint before it takes another one, so that a server that dies
 /// again and again does not fill the device with nearly empty segments.
-const SEGMENTS_AT_OPEN_MAX: usize = 8;
+pub(crate) const SEGMENTS_AT_OPEN_MAX: usize = 8;
 
 pub(crate) fn identity_of(opts: &KvOptions) -> Identity {
     Identity { fs_id: opts.fs_id, target_uuid: opts.target_uuid }

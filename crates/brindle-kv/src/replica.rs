@@ -17,7 +17,7 @@ use crate::fault::log_io;
 use crate::format::{HEADER_BYTES, Identity, Record, SegmentHeader, encode_record};
 use crate::kv::Kv;
 use crate::memtable::{Found, Memtable};
-use crate::open::{Replayed, next_term, replay};
+use crate::open::{Replayed, SEGMENTS_AT_OPEN_MAX, next_term, replay};
 use crate::options::{KvOptions, OpenReport};
 use crate::segment::make_segment;
 use crate::store::{Meta, Store, View};
@@ -86,7 +86,11 @@ pub struct Checkpointed {
 impl Replica {
     /// Opens the store as it is, without a term. Fails as [`Kv::open`] does.
     pub fn open(seams: Seams, dir: &str, opts: KvOptions) -> Result<Replica> {
-        let replayed = replay(seams, dir, opts)?;
+        let mut replayed = replay(seams, dir, opts)?;
+        if replayed.scan.segments.len() > SEGMENTS_AT_OPEN_MAX {
+            // A member that starts again and again does not fill the device with nearly empty segments.
+            replayed.checkpoint()?;
+        }
         let synced = replayed.scan.last.index;
         Ok(Replica { replayed, segment: None, synced, unsynced_since: None })
     }
@@ -257,6 +261,11 @@ impl Replica {
     /// Whether the rows in memory are so many that a checkpoint is due.
     pub fn is_checkpoint_due(&self) -> bool {
         self.replayed.layers.active.bytes > self.replayed.opts.memtable_bytes_max
+    }
+
+    /// Whether a checkpoint is being written.
+    pub fn is_checkpointing(&self) -> bool {
+        self.replayed.layers.frozen.is_some()
     }
 
     /// A checkpoint of everything that was taken in; `None` while one is being written.

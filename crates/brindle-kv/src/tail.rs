@@ -13,9 +13,14 @@ use parking_lot::Mutex;
 use crate::batch::{Batch, LogPos, RowChange};
 use crate::format::{Record, encode_record, parse_record};
 
+/// Most bytes of records that are kept while a member is filled. One that is not filled before that many have come is filled again.
+const HELD_BYTES_MAX: usize = 1 << 30;
+
 /// The newest records of a log.
 pub(crate) struct Recent {
     bytes_max: usize,
+    /// Somebody is being filled, who needs what comes meanwhile: more is kept then.
+    is_held: bool,
     bytes: usize,
     /// The record before the first one that is here.
     before: LogPos,
@@ -25,13 +30,24 @@ pub(crate) struct Recent {
 impl Recent {
     /// An empty one that keeps at most so many bytes, behind a record.
     pub fn new(bytes_max: usize, before: LogPos) -> Recent {
-        Recent { bytes_max, bytes: 0, before, records: VecDeque::new() }
+        Recent { bytes_max, is_held: false, bytes: 0, before, records: VecDeque::new() }
     }
 
     pub fn push(&mut self, pos: LogPos, record: Bytes) {
         self.bytes += record.len();
         self.records.push_back((pos, record));
-        while self.bytes > self.bytes_max {
+        self.trim();
+    }
+
+    /// Keeps up to [`HELD_BYTES_MAX`], or not any more.
+    pub fn hold(&mut self, is_held: bool) {
+        self.is_held = is_held;
+        self.trim();
+    }
+
+    fn trim(&mut self) {
+        let bytes_max = if self.is_held { HELD_BYTES_MAX.max(self.bytes_max) } else { self.bytes_max };
+        while self.bytes > bytes_max {
             let Some((first, record)) = self.records.pop_front() else { return };
             self.bytes -= record.len();
             self.before = first;
@@ -146,6 +162,15 @@ mod tests {
         }
         assert!(tail.after(pos(1, 2), 99, 1000).is_none());
         assert_eq!(tail.after(pos(1, 3), 99, 1000).map(|r| r.len()), Some(2));
+        // While a member is filled nothing goes.
+        tail.hold(true);
+        for index in 6..=9 {
+            tail.push(pos(1, index), Bytes::from(vec![0; 100]));
+        }
+        assert_eq!(tail.after(pos(1, 3), 99, 1000).map(|r| r.len()), Some(6));
+        tail.hold(false);
+        assert!(tail.after(pos(1, 3), 99, 1000).is_none());
+        assert_eq!(tail.after(pos(1, 7), 99, 1000).map(|r| r.len()), Some(2));
     }
 
     #[test]

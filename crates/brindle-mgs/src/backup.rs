@@ -219,6 +219,7 @@ fn changed(rows: &Rows, known: &Known) -> Result<(Vec<Change>, Vec<String>)> {
                 || rows.shared().any(|row| row.target.hosts.iter().any(|other| other.host == *host))
         };
         let gone = host.clone().filter(|host| !has_targets(host));
+        changes.extend(gone.iter().filter(|host| rows.spare(host).is_some()).cloned().map(Change::NoSpare));
         changes.extend(gone.map(Change::NoHost));
         removed.extend(host.iter().cloned());
         changes.push(Change::Removed(RemovedRow { key: *key, host: host.unwrap_or_default(), until_s }));

@@ -143,7 +143,9 @@ impl Replicas {
     ) -> BTreeMap<String, u64> {
         let mut state = self.state.lock();
         state.away.retain(|(target, host), _| {
-            *target != set.target || matches!(heard.get(host), Some(Heard::Dead | Heard::Failed))
+            // One that is started again and again is unclear now and then.
+            *target != set.target
+                || heard.get(host).is_some_and(|heard| !matches!(heard, Heard::Alive { .. }))
         });
         let bad = heard.iter().filter(|(_, heard)| matches!(heard, Heard::Dead | Heard::Failed));
         bad.map(|(host, _)| {
@@ -253,7 +255,12 @@ async fn replace(mgs: &Arc<Mgs>, hosts: &Hosts, target: TargetId) {
             return None;
         }
         let is_alive = |host: &str| hosts.heard.lock().of(host, now).0.is_some_and(|ms| ms <= SPARE_ALIVE_MS);
-        spare::replaced(rows, set, &spare::Seen { away_ms: &away_ms, is_alive: &is_alive })
+        spare::replaced(
+            rows,
+            &mgs.store.current(),
+            set,
+            &spare::Seen { away_ms: &away_ms, is_alive: &is_alive },
+        )
     };
     if found(&hosts.rows()).is_none() {
         return;

@@ -383,8 +383,9 @@ impl SetMember {
 
     /// Fails once a learner has missed something, or this member does not lead any more.
     pub fn still_fills(&self, link: &Arc<Link>) -> Result<()> {
-        let is_there = self.current().links.iter().any(|now| Arc::ptr_eq(now, link));
-        if is_there && !link.has_failed() && !self.deposed.is_set() {
+        let is_linked = self.current().links.iter().any(|now| Arc::ptr_eq(now, link));
+        let is_member = self.set().member(&link.host).is_some();
+        if is_linked && is_member && !link.has_failed() && !self.deposed.is_set() {
             return Ok(());
         }
         Err(Fault::new(Code::TargetDown).subject(link.host.clone()).why("it has missed a change meanwhile"))
@@ -417,7 +418,7 @@ impl SetMember {
                     if !knew {
                         continue;
                     }
-                    if answer.set.members.len() < 2 {
+                    if answer.set.member(change.host()).is_none() {
                         return Err(Fault::new(Code::NotPrimary).why("the member was taken away"));
                     }
                 }

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use brindle_tests::cluster::{Cluster, Options, binary};
 use brindle_tests::{bytes, same_bytes};
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 
 const OPTIONS: Options = Options {
     archive: false,
@@ -108,6 +110,7 @@ fn a_dead_ost_fails_its_own_files_only_and_only_where_that_is_asked_for() {
     let mut mine = OpenOptions::new().write(true).open(with.join("mine")).unwrap();
     mine.write_all(b"before").unwrap();
     mine.sync_all().unwrap();
+    rustix::fs::fcntl_lock(&mine, FlockOperation::LockExclusive).unwrap();
 
     let killed = cluster.dev(&["host", "kill", "oss2"]);
     assert!(killed.ok(), "{killed}");
@@ -127,6 +130,8 @@ fn a_dead_ost_fails_its_own_files_only_and_only_where_that_is_asked_for() {
         let begun = Instant::now();
         assert_eio(read_direct(&with.join("dead")), "at once");
         assert_eio(mine.write_all_at(b"refused", 8).and_then(|()| mine.sync_all()), "at once");
+        // The lock of a process goes with the first descriptor of the file that it closes, as when it ends.
+        drop(File::open(with.join("mine")).unwrap());
         let cut = OpenOptions::new().write(true).open(with.join("cut")).unwrap();
         assert_eio(cut.set_len(100), "the MDT is not asked for what it cannot do");
         assert!(begun.elapsed() < AT_ONCE, "{:?}", begun.elapsed());
@@ -153,6 +158,14 @@ fn a_dead_ost_fails_its_own_files_only_and_only_where_that_is_asked_for() {
         std::thread::sleep(Duration::from_millis(50));
     }
     drop(mine);
+    let others = OpenOptions::new().write(true).open(without.join("mine")).unwrap();
+    let begun = Instant::now();
+    while let Err(e) = rustix::fs::fcntl_lock(&others, FlockOperation::NonBlockingLockExclusive) {
+        assert!(matches!(e, Errno::AGAIN | Errno::ACCESS), "{e}");
+        assert!(begun.elapsed() < NOTICED, "the lock goes when what was given up is settled");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    drop(others);
     fs::write(with.join("mine"), bytes(7, FILE_BYTES)).unwrap();
     OpenOptions::new().write(true).open(with.join("cut")).unwrap().set_len(100).unwrap();
     for (name, wanted) in [("mine", bytes(7, FILE_BYTES)), ("cut", bytes(1, FILE_BYTES)[..100].to_vec())] {

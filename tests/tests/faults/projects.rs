@@ -9,7 +9,7 @@ use std::process::Command;
 use brindle_tests::cluster::Cluster;
 use brindle_tests::users::{ANN, BOB, run_as};
 
-use crate::quota::{LIMIT_BYTES, check, counted, fill, limit, over, up, used_bytes, wait_until_heard};
+use crate::quota::{LIMIT_BYTES, check, counted, fill, over, up, used_bytes, wait_until_heard};
 use crate::stripes::{self, BLOCK};
 
 /// The project of the tests, as options of `lfs quota`.
@@ -187,8 +187,6 @@ fn a_file_that_two_mounts_write_is_limited_by_the_project_that_it_is_put_into() 
         files
     });
     cluster.lfs(&["project", "-p", "1000", &paths[0].display().to_string()]);
-    // A mount that has heard of a later limit has heard that some file has another project.
-    limit(&cluster, ANN, LIMIT_BYTES);
     let written = run_as(BOB, || {
         let more = [fill(&files[0], 1, blocks, 2), fill(&files[1], 1, blocks + 1, 2)];
         files.iter().for_each(|file| file.sync_all().unwrap());
@@ -198,8 +196,6 @@ fn a_file_that_two_mounts_write_is_limited_by_the_project_that_it_is_put_into() 
     let bytes = written * BLOCK as u64;
     assert!(bytes > LIMIT_BYTES / 2, "only {bytes} bytes were allowed");
     let used = counted(&cluster, &PROJECT, bytes);
-    // Beyond the limit is what its writers had room for when it was put into the project, as note 016 says: a room of each, at most.
-    const ROOMS_BYTES: u64 = 2 * (32 << 20);
-    assert!(bytes <= used && used <= LIMIT_BYTES + ROOMS_BYTES, "{bytes} bytes, counted {used}");
+    assert!(bytes <= used && used <= LIMIT_BYTES, "{bytes} bytes, counted {used}");
     cluster.assert_sound();
 }

@@ -397,14 +397,26 @@ impl Maker {
             new_parent: parent,
             new_name: name,
             no_replace: false,
-            exchange: false,
+            exchange: true,
             whiteout: false,
         };
-        if let Err(fault) = self.client.rename(&ctx, renamed).await {
-            if let Err(fault) = self.client.unlink(&ctx, parent, &fresh).await {
-                tracing::warn!(%fault, "a second name of an imported file is left");
-            }
-            return Err(fault);
+        let exchanged = self.client.rename(&ctx, renamed).await.map(drop);
+        // Somebody may have written to the older file, or given the name to another one, since it was looked at.
+        let is_older = match (&exchanged, self.find(parent, &fresh).await) {
+            (Ok(()), Ok(Some(attr))) => self.is_as_made(&attr, older).await.unwrap_or(false),
+            _ => false,
+        };
+        if exchanged.is_ok() && !is_older {
+            self.client.rename(&ctx, renamed).await.map_err(|fault| {
+                fault.why(format!("{} has the file that had this name", String::from_utf8_lossy(&fresh)))
+            })?;
+        }
+        if let Err(fault) = self.client.unlink(&ctx, parent, &fresh).await {
+            tracing::warn!(%fault, name = %String::from_utf8_lossy(&fresh), "a second name of an imported file is left");
+        }
+        exchanged?;
+        if !is_older {
+            return Err(exists(&place.path));
         }
         self.tally.replaced();
         Ok(())
@@ -540,8 +552,31 @@ impl Maker {
         let Some(above) = above else { return Ok(Dir { ino: None, wanted, is_made: false }) };
         let ctx = Ctx::root();
         // Owner, mode and ACLs come last: nobody enters it before, and files that are made here do not inherit them.
-        let made = self.client.mkdir(&ctx, above, name, PRIVATE_MODE, 0).await?;
-        self.client.setxattr(&ctx, made.ino, UNFINISHED, b"1", SetHow::default()).await?;
+        let fresh = format!(".brindle-import.{}", blake3::hash(path).to_hex()).into_bytes();
+        if let Some(left) = self.find(above, &fresh).await?
+            && left.kind == FileType::Directory
+        {
+            // An import that was cut off has left it, and nothing was put into it.
+            self.client.rmdir(&ctx, above, &fresh).await?;
+        }
+        let made = self.client.mkdir(&ctx, above, &fresh, PRIVATE_MODE, 0).await?;
+        let named = async {
+            self.client.setxattr(&ctx, made.ino, UNFINISHED, b"1", SetHow::default()).await?;
+            let renamed = RenameIn {
+                parent: above,
+                name: &fresh,
+                new_parent: above,
+                new_name: name,
+                no_replace: true,
+                exchange: false,
+                whiteout: false,
+            };
+            self.client.rename(&ctx, renamed).await.map(drop)
+        };
+        if let Err(fault) = named.await {
+            self.client.rmdir(&ctx, above, &fresh).await?;
+            return Err(fault);
+        }
         Ok(Dir { ino: Some(made.ino), wanted, is_made: true })
     }
 

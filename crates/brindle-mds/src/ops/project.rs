@@ -5,7 +5,9 @@
 
 use brindle_types::{ChangeKind, Code, Fault, Ino, Result};
 use brindle_wire::mds::project::{Project, ProjectGetReq, ProjectSetReq};
+use brindle_wire::notify::LayoutNotice;
 
+use crate::ask::Notice;
 use crate::mdt::{Call, Mdt};
 use crate::store::row::FormatLevel;
 use crate::store::{Inode, inode};
@@ -57,11 +59,19 @@ pub async fn handle_set(mdt: &Mdt, call: &Call, req: ProjectSetReq) -> Result<Pr
         inode.ctime = t.now;
         inode::put(t, &inode)?;
         changelog::about(t, ChangeKind::Setattr, req.ino, Some(&req.cred));
+        if is_written {
+            // Other mounts that write it ask for its project again before this is answered; the caller does so by itself.
+            let truncate_epoch = inode.truncate_epoch;
+            for writer in t.live().opens.other_writers(req.ino, call.session) {
+                let notice = LayoutNotice { ino: req.ino, drop_from: u64::MAX, truncate_epoch };
+                t.notify(writer, Notice::Layout(notice));
+            }
+        }
         let (ino, owners) = (inode.ino, inode.owners());
         t.after(move |live| {
             live.owners_changed(ino, owners);
             if is_written {
-                // Its writers take of the room of the old project until they ask again.
+                // Mounts of an earlier release ask again when they hear of this.
                 live.limits.void_rooms();
             }
         });

@@ -206,6 +206,10 @@ impl FollowerService {
     }
 
     async fn append(self: &Arc<Self>, bytes: Bytes) -> Result<MemberAppendResp> {
+        if self.held.lock().is_full() {
+            // A checkpoint that takes too long has the primary go on without this member.
+            let _ = self.checkpointing.subscribe().wait_for(|is_running| !is_running).await;
+        }
         let reached = self.blocking(move |held| held.append(&bytes)).await.inspect_err(|fault| {
             let is_of_the_disk = !matches!(fault.code, Code::BadFrame | Code::NotPrimary | Code::LogDamaged);
             if is_of_the_disk {

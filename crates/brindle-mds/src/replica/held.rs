@@ -72,6 +72,9 @@ impl Held {
         if held.exists(&held.dir)? {
             let replica = Replica::open(held.seams.clone(), &held.dir, held.options.clone())?;
             held.store = Store::Open(Box::new(replica));
+            // Of fillings that were cut off.
+            held.remove(&held.making())?;
+            held.remove(&held.aside())?;
         }
         Ok(held)
     }
@@ -187,6 +190,12 @@ impl Held {
     pub fn is_sync_due(&self) -> bool {
         let Store::Open(replica) = &self.store else { return false };
         replica.unsynced_since().is_some_and(|at| self.seams.now().ms_since(at) >= SYNC_AFTER_MS)
+    }
+
+    /// Whether another checkpoint would be due while one is being written.
+    pub fn is_full(&self) -> bool {
+        let Store::Open(replica) = &self.store else { return false };
+        replica.is_checkpoint_due() && replica.is_checkpointing()
     }
 
     /// A checkpoint that is due.

@@ -33,6 +33,8 @@ const AGAIN_MS: u64 = 1_000;
 const FILL_LIMIT_MS: u64 = 60_000;
 /// A learner that lacks fewer records than that is asked to join: what is left is sent while others wait.
 const NEARLY_THERE: u64 = 2_000;
+/// Terms that a primary without others in sync leaves out. A lost one may have taken some while the MGS was away, and a loss was accepted since.
+const TERMS_SKIPPED: u32 = 256;
 /// How long the MGS may take to tell the highest term, before it is asked again.
 const MGS_LIMIT_MS: u64 = 2_000;
 /// A learner that joins has to sync everything within this time.
@@ -96,7 +98,10 @@ async fn highest_term(
     };
     loop {
         match set.seams.timeout_ms(MGS_LIMIT_MS, targets.mgs().probe(&request)).await {
-            Some(Ok(answer)) => return Ok(kept.max(answer.highest)),
+            Some(Ok(answer)) => {
+                let alone = state.in_sync().count() == 1;
+                return Ok(kept.max(answer.highest) + if alone { TERMS_SKIPPED } else { 0 });
+            }
             // An MDT that was never served has no place in the map.
             Some(Err(fault)) if matches!(fault.code, Code::UnknownTarget | Code::UnknownOp) => {
                 return Ok(kept);
@@ -281,6 +286,18 @@ impl Leader {
 
     /// Fills a learner, unless what it has is the beginning of the log here, and has it join.
     async fn fill(self: &Arc<Self>, mdt: &Mdt, member: &ReplicaMember, done_bytes: &AtomicU64) -> Result<()> {
+        self.kv.hold_records(true);
+        let filled = self.fill_held(mdt, member, done_bytes).await;
+        self.kv.hold_records(false);
+        filled
+    }
+
+    async fn fill_held(
+        self: &Arc<Self>,
+        mdt: &Mdt,
+        member: &ReplicaMember,
+        done_bytes: &AtomicU64,
+    ) -> Result<()> {
         let (link, last) = attach(&self.set, member, self.set.current().epoch, self.kv.term()).await?;
         let at = match last.filter(|last| self.kv.records_after(*last, 1).is_some()) {
             Some(last) => last,

@@ -1,14 +1,14 @@
 //! Changes of replica sets that administrators, daemons and primaries ask for: plain functions from all rows and the request.
 
 use brindle_types::{Code, Fault, Result, Role, TargetId};
-use brindle_wire::map::Map;
+use brindle_wire::map::{Map, TargetEntry};
 use brindle_wire::mgs::hosts::Assignment;
 use brindle_wire::mgs::replica::{
     InSyncChange, MemberPlace, MemberReport, MemberRole, REPLICAS_MAX, ReplicaMember, ReplicaSetState,
 };
 
 use crate::hosts::decide::{ASSIGNMENTS_MAX, check_dir, check_is_server, free_port, free_target, known};
-use crate::hosts::rows::{Change, HostRow, ReplicaRow, Rows};
+use crate::hosts::rows::{Change, HostRow, ReplicaRow, Rows, SharedRow};
 use crate::restored;
 
 type Changed = (Vec<Change>, ReplicaSetState);
@@ -98,12 +98,19 @@ pub(crate) fn create(
 }
 
 /// Whether another target on a host listens at the port of a set.
-pub(super) fn port_is_taken(rows: &Rows, set: &ReplicaSetState, host: &str) -> bool {
-    let has = |row: &ReplicaRow| {
+pub(super) fn port_is_taken(rows: &Rows, map: &Map, set: &ReplicaSetState, host: &str) -> bool {
+    let of_set = |row: &ReplicaRow| {
         row.set.target != set.target && row.set.port == set.port && row.set.member(host).is_some()
     };
+    let of_pair =
+        |row: &SharedRow| row.target.port == set.port && row.target.hosts.iter().any(|one| one.host == host);
+    let of_map = |entry: &TargetEntry| {
+        entry.id != set.target && entry.host() == host && entry.nids.iter().any(|nid| nid.port == set.port)
+    };
     rows.host(host).is_some_and(|row| row.assignments.iter().any(|a| a.port == set.port))
-        || rows.replicas().any(has)
+        || rows.replicas().any(of_set)
+        || rows.shared().any(of_pair)
+        || map.targets.iter().any(of_map)
 }
 
 /// A target gets one more member; one that a host was told to serve alone becomes a set.
@@ -112,7 +119,7 @@ pub(crate) fn add(rows: &Rows, map: &Map, target: TargetId, place: &MemberPlace)
     let refuse = |why: String| refuse("cannot add a copy of", name.clone()).why(why);
     if target.role == Role::Mgt {
         return Err(refuse("an MGT has none; give the MGS more hosts instead".to_owned())
-            .next("on another host: brindle join --mgs"));
+            .next("brindle target add --mgt --node HOST --dir DIR"));
     }
     if rows.shared_target(target).is_some() {
         return Err(refuse(
@@ -134,7 +141,7 @@ pub(crate) fn add(rows: &Rows, map: &Map, target: TargetId, place: &MemberPlace)
         return Err(refuse(format!("it has {REPLICAS_MAX}, which is the most")));
     }
     check_place(rows, place)?;
-    if port_is_taken(rows, &set, &place.host) {
+    if port_is_taken(rows, map, &set, &place.host) {
         return Err(refuse(format!("port {} is taken on {} by another target", set.port, place.host))
             .next("choose another host"));
     }
@@ -244,6 +251,8 @@ pub(crate) fn accept_loss(
         m.role = if m.host == host { MemberRole::InSync } else { MemberRole::Learner };
         if m.host == host {
             m.boot_term = 0;
+            // Its disk may be an older one, or one that was restored: it is what counts from now on.
+            m.recorded_epoch = 0;
         }
     }
     set.primary = host.to_owned();

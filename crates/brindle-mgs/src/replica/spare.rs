@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use brindle_types::{Code, Fault, Result, TargetId};
+use brindle_wire::map::Map;
 use brindle_wire::mgs::replica::{MemberPlace, MemberRole, ReplicaSetState};
 use brindle_wire::mgs::spare::SpareHost;
 
@@ -64,7 +65,12 @@ pub(crate) struct Replacement {
 }
 
 /// Whether a member of the set is to be replaced now, by whom. The set is served.
-pub(crate) fn replaced(rows: &Rows, set: &ReplicaSetState, seen: &Seen<'_>) -> Option<(Replacement, Change)> {
+pub(crate) fn replaced(
+    rows: &Rows,
+    map: &Map,
+    set: &ReplicaSetState,
+    seen: &Seen<'_>,
+) -> Option<(Replacement, Change)> {
     let away = set.members.iter().filter(|m| m.host != set.primary && m.role == MemberRole::Learner);
     let (lost, away_ms) =
         away.filter_map(|m| Some((m, *seen.away_ms.get(&m.host)?))).max_by_key(|(_, ms)| *ms)?;
@@ -73,7 +79,7 @@ pub(crate) fn replaced(rows: &Rows, set: &ReplicaSetState, seen: &Seen<'_>) -> O
         .spares()
         .filter(|spare| spare.after_s.saturating_mul(1000) <= away_ms)
         .filter(|spare| set.member(&spare.host).is_none() && (seen.is_alive)(&spare.host))
-        .filter(|spare| !port_is_taken(rows, set, &spare.host))
+        .filter(|spare| !port_is_taken(rows, map, set, &spare.host))
         .collect();
     // The one with the least to do; among those the first by name.
     fit.sort_by_key(|spare| (copies(&spare.host), spare.host.clone()));
@@ -94,6 +100,8 @@ fn place_on(rows: &Rows, spare: &SpareRow, target: TargetId) -> MemberPlace {
 
 #[cfg(test)]
 mod tests {
+    use brindle_wire::form::FormatLevel;
+    use brindle_wire::map::{ReplicaSet, TargetEntry, TargetState};
     use brindle_wire::mgs::replica::ReplicaMember;
 
     use super::*;
@@ -133,6 +141,10 @@ mod tests {
         (rows, set)
     }
 
+    fn map() -> Map {
+        Map::new("scratch".parse().expect("a name"), 1)
+    }
+
     fn found(
         rows: &Rows,
         set: &ReplicaSetState,
@@ -141,7 +153,7 @@ mod tests {
     ) -> Option<(String, MemberPlace)> {
         let away_ms = BTreeMap::from([("b".to_owned(), away_s * 1000)]);
         let seen = Seen { away_ms: &away_ms, is_alive: &|host| alive.contains(&host) };
-        replaced(rows, set, &seen).map(|(replacement, _)| (replacement.lost, replacement.place))
+        replaced(rows, &map(), set, &seen).map(|(replacement, _)| (replacement.lost, replacement.place))
     }
 
     #[test]
@@ -155,7 +167,7 @@ mod tests {
         assert_eq!(place.host, "s1");
         let away_ms = BTreeMap::from([("b".to_owned(), 60_000)]);
         let seen = Seen { away_ms: &away_ms, is_alive: &|_| true };
-        let Some((_, Change::Replicas(row))) = replaced(&rows, &set, &seen) else {
+        let Some((_, Change::Replicas(row))) = replaced(&rows, &map(), &set, &seen) else {
             panic!("a change of the set")
         };
         let members: Vec<(&str, MemberRole)> =
@@ -165,12 +177,31 @@ mod tests {
     }
 
     #[test]
+    fn a_spare_host_whose_port_another_target_has_gets_nothing() {
+        let (rows, set) = rows(MemberRole::Learner);
+        let served = TargetEntry {
+            id: TargetId::ost(9),
+            uuid: [1; 16],
+            nids: vec!["10.0.0.2:9884".parse().expect("an address")],
+            epoch: 1,
+            state: TargetState::Up,
+            replicas: ReplicaSet::of("s2"),
+            format_level_max: FormatLevel::FIRST,
+        };
+        let map = Map { targets: vec![served], ..map() };
+        let away_ms = BTreeMap::from([("b".to_owned(), 600_000)]);
+        let seen = Seen { away_ms: &away_ms, is_alive: &|_| true };
+        let found = replaced(&rows, &map, &set, &seen).map(|(replacement, _)| replacement.place.host);
+        assert_eq!(found.as_deref(), Some("s1"));
+    }
+
+    #[test]
     fn what_is_in_sync_or_serves_is_not_given_up() {
         let (rows, set) = rows(MemberRole::InSync);
         assert_eq!(found(&rows, &set, 9999, &["s1", "s2"]), None);
         let away_ms = BTreeMap::from([("a".to_owned(), 9_999_000)]);
         let seen = Seen { away_ms: &away_ms, is_alive: &|_| true };
-        assert!(replaced(&rows, &set, &seen).is_none());
+        assert!(replaced(&rows, &map(), &set, &seen).is_none());
     }
 
     #[test]

@@ -49,7 +49,8 @@ pub(super) async fn run(inner: Arc<Inner>, index: usize) {
         let nids = known.borrow_and_update().clone();
         let own = rail::addresses(&inner.config, index, &nids);
         if own.is_empty() && index > 0 {
-            // There are fewer rails.
+            // There are fewer rails than connections: this one is wanted by nobody, and refused by nobody.
+            inner.set_link(index, LinkState::Connecting);
             inner.stop.until(known.changed()).await;
             continue;
         }

@@ -217,7 +217,8 @@ pub(super) async fn until_silent(
         if probe.is_none() && now.ms_since(heard) >= pause_ms && link.has_elsewhere(inner) {
             (probe, heard) = (link.probe(inner, target), now);
         }
-        if silence.look(delivery.unacknowledged_ms(), now) >= DEAD_AFTER_MS {
+        let silent_ms = silence.look(delivery.unacknowledged_ms(), now);
+        if silent_ms >= DEAD_AFTER_MS && link.has_elsewhere(inner) {
             tracing::warn!(nid = %link.info.nid, "nothing was acknowledged for {DEAD_AFTER_MS} ms: going on over another rail");
             return NetError::TimedOut;
         }

@@ -93,9 +93,9 @@ impl Caller {
             return Err(fault);
         }
         let connected = async {
-            if self.inner.peer.wait_connected().await.is_err() {
-                // The server says why it does not want us, and may think otherwise later.
-                std::future::pending::<()>().await;
+            // A server that does not want us may think otherwise later.
+            while self.inner.peer.wait_connected().await.is_err() && !self.inner.stop.is_set() {
+                self.inner.seams.sleep_ms(LOOK_EVERY_MS).await;
             }
         };
         tokio::select! {

@@ -153,6 +153,8 @@ impl Seat {
     /// Checks the member's disk against what the cluster knows; its record.
     pub fn check_record(&self, disk: &dyn Disk, dir: &str) -> Result<ReplicaRecord> {
         let record = ReplicaRecord::load(disk, dir)?;
+        // The MGS hears what the disk has, whatever becomes of it, and not what another disk had.
+        self.tell(|told| told.recorded_epoch = record.epoch);
         let set = self.set();
         let refuse = |code: Code, why: String| {
             Err(Fault::new(code)
@@ -169,8 +171,6 @@ impl Seat {
                 format!("the disk has epoch {}, and this member had recorded epoch {known}", record.epoch);
             return refuse(Code::OlderReplica, why);
         }
-        // The disk has it, whatever becomes of it: the MGS hears of it.
-        self.tell(|told| told.recorded_epoch = told.recorded_epoch.max(record.epoch));
         if record.epoch > set.epoch {
             let why =
                 format!("the disk has epoch {}, and the cluster knows epoch {}", record.epoch, set.epoch);

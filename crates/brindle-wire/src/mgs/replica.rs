@@ -276,6 +276,15 @@ pub enum InSyncChange {
     },
 }
 
+impl InSyncChange {
+    /// Host of the member.
+    pub fn host(&self) -> &str {
+        match self {
+            InSyncChange::Drop { host } | InSyncChange::Join { host, .. } => host,
+        }
+    }
+}
+
 /// The primary changes who is in sync. Done only if it is the primary, and the epoch is the one that it knows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangeInSyncReq {

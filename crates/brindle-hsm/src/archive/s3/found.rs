@@ -170,10 +170,11 @@ impl Bucket {
         let is_kept = self.is_marked(dir, &bytes).await?;
         let put = self.store.put(&mark, fs_id.as_bytes().to_vec().into()).await;
         put.map_err(|e| self.failed("cannot mark bytes as those of two files:", &mark, &e))?;
-        if is_kept || self.length(&Path::from(format!("{stem}{MANIFEST}"))).await?.is_some() {
+        let is_there = is_kept || self.length(&Path::from(format!("{stem}{MANIFEST}"))).await?.is_some();
+        if is_there && self.length(&bytes).await?.is_some() {
             return Ok(());
         }
-        self.delete(&mark).await?;
+        // The mark stays: another file of this file system may count on it.
         Err(Fault::new(Code::ArchiveDamaged)
             .what("not imported")
             .subject(self.shown(object))
