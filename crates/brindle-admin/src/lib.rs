@@ -37,3 +37,4 @@ pub mod status;
 pub mod target;
 pub mod top;
 pub mod upgrade;
+pub mod why;

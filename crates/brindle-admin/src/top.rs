@@ -204,6 +204,31 @@ impl Look {
     pub fn at(&self) -> Mono {
         self.at
     }
+
+    /// When it was taken, in seconds since 1970.
+    pub(crate) fn at_s(&self) -> i64 {
+        self.at_s
+    }
+
+    /// The file system.
+    pub(crate) fn fs(&self) -> &str {
+        &self.fs
+    }
+
+    /// Counters of each target that told, by its full name.
+    pub(crate) fn told(&self) -> &BTreeMap<String, UsageResp> {
+        &self.told
+    }
+
+    /// Targets that did not tell, with the reason.
+    pub(crate) fn silent(&self) -> &[String] {
+        &self.silent
+    }
+
+    /// Whether a target counts something for this name.
+    pub fn knows(&self, name: &str) -> bool {
+        self.told.values().any(|told| told.rows.iter().any(|row| row.name == name))
+    }
 }
 
 /// Sums of a row over the servers that were asked so far.
@@ -274,7 +299,7 @@ fn why(fault: &Fault) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use brindle_wire::job::Tally;
 
     use super::*;
@@ -282,11 +307,11 @@ mod tests {
     /// Behind the first second.
     const ANEW_NS: i64 = 1_500_000_000;
 
-    fn tally(count: u64, sum: u64) -> Tally {
+    pub(crate) fn tally(count: u64, sum: u64) -> Tally {
         Tally { count, sum, ..Tally::default() }
     }
 
-    fn row(name: &str, since_ns: i64, written: u64, op: Op, count: u64) -> UsageRow {
+    pub(crate) fn row(name: &str, since_ns: i64, written: u64, op: Op, count: u64) -> UsageRow {
         UsageRow {
             name: name.to_owned(),
             since_ns,
@@ -295,6 +320,11 @@ mod tests {
             written: tally(1, written),
             ops: vec![(op as u16, tally(count, count * 1_000))],
         }
+    }
+
+    /// A look by jobs.
+    pub(crate) fn look_at(at_s: u64, told: Vec<(&str, Vec<UsageRow>)>) -> Look {
+        look(By::Jobs, at_s, told)
     }
 
     fn look(by: By, at_s: u64, told: Vec<(&str, Vec<UsageRow>)>) -> Look {

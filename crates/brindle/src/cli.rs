@@ -47,6 +47,8 @@ enum Command {
     Status(admin::status::Args),
     /// Show who asks the servers for what, now: jobs, users, clients, targets
     Top(admin::top::Args),
+    /// Say where the time of a job, a user or a file goes, and what to do
+    Why(admin::why::Args),
     /// Show what has happened: hosts and targets that came, fell silent, moved and went
     Events(admin::events::Args),
     /// A cluster of hosts: make one, let hosts join
@@ -240,6 +242,7 @@ fn dispatch(command: Command) -> Result<Done> {
         Command::Umount(args) => mount::umount(&args),
         Command::Status(args) => admin::status::run(&args),
         Command::Top(args) => admin::top::run(&args),
+        Command::Why(args) => admin::why::run(&args),
         Command::Events(args) => admin::events::run(&args),
         Command::Cluster(command) => cluster::run(&command),
         Command::Join(args) => cluster::join::run(&args),

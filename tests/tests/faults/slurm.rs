@@ -5,6 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::MutexGuard;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use brindle_tests::child::output;
@@ -341,7 +342,27 @@ fn a_cancelled_job_is_staged_out_and_one_that_is_hurried_is_kept() {
     let kept = slurm.until(&["kept"], || slurm.brindle(&["bb", "list"]));
     assert!(kept.contains(&format!("brindle bb stage --retry {job}.")), "{kept}");
     assert!(!slurm.work.join("out/begun").exists());
-    let said = slurm.brindle(&["bb", "stage", "--retry", &job]);
+    // Slurm repeats the teardown, as often as somebody says scancel; that stops no copy that an operator asks for.
+    let script = slurm.work.join("job.sh").display().to_string();
+    let ended = AtomicBool::new(false);
+    let said = std::thread::scope(|scope| {
+        let (again, heard) = std::sync::mpsc::channel();
+        let teardown = ["dacctl", "teardown", "--token", &job, "--job", &script, "--hurry"];
+        scope.spawn({
+            let (slurm, ended) = (&slurm, &ended);
+            move || {
+                while !ended.load(Ordering::Relaxed) {
+                    // Whoever listened has heard enough.
+                    let _ = again.send(slurm.brindle(&teardown));
+                }
+            }
+        });
+        let first = heard.recv().unwrap();
+        assert!(!first.contains("E70"), "{first}");
+        let said = slurm.brindle(&["bb", "stage", "--retry", &job]);
+        ended.store(true, Ordering::Relaxed);
+        said
+    });
     assert!(said.contains("staged out") && slurm.work.join("out/begun").exists(), "{said}");
     slurm.wait_empty();
 }

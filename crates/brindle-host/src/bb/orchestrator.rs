@@ -463,7 +463,9 @@ impl<'a> Orchestrator<'a> {
         let _step = held(&lock, name)?;
         let (version, buffer) = find()?;
         let (bytes, pool) = (format_bytes(buffer.bytes), buffer.pool.clone());
-        let reached = self.pursue(&lock, version, buffer, goal)?;
+        // Slurm repeats hurried teardowns, also of a job that it has forgotten. They stop the copies of what it knows, and no others.
+        let forgotten = buffer.torn_down.then(JobLock::default);
+        let reached = self.pursue(forgotten.as_ref().unwrap_or(&lock), version, buffer, goal)?;
         Ok(Reply::Done(match (reached.buffer.phase, goal) {
             _ if reached.buffer.slices.is_empty() => format!("{name}: nothing of it is left"),
             (Phase::Gone, Goal::Drop) => format!("{name} destroyed; {bytes} of pool {pool} are free again"),

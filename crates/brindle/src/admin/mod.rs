@@ -17,3 +17,4 @@ pub mod target_list;
 pub mod target_replica;
 pub mod target_shared;
 pub mod top;
+pub mod why;
