@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::fs::{Timespec, Timestamps, UTIME_NOW};
 
-/// Where tests run without `BRINDLE_TEST_DIR`: on a disk, and with all directories above open to every user.
+/// Base directory of tests without `BRINDLE_TEST_DIR`: on a disk, and with all directories above open to
+/// every user.
 const LOCAL_ROOT: &str = "/var/tmp";
 
 static COUNTER: AtomicU32 = AtomicU32::new(0);
@@ -53,7 +54,7 @@ impl Area {
         self.roots[0].join(name)
     }
 
-    /// The same path on the second mount.
+    /// Path of the same file on the second mount.
     pub fn other(&self, name: impl AsRef<Path>) -> PathBuf {
         self.roots[self.roots.len() - 1].join(name)
     }

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 /// Longest wait for a child: for a byte from it, or for its end.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often an ending child is looked at.
+/// Interval at which an ending child is checked.
 const POLL: Duration = Duration::from_millis(2);
-/// What a child says first: it has closed its copies of other descriptors.
+/// First message of a child: it has closed its copies of other descriptors.
 const CLOSED: u8 = 0xcc;
 /// Exit code of a child whose test has gone away.
 const ORPHANED: i32 = 201;
@@ -38,21 +38,21 @@ pub fn output(command: &mut Command) -> io::Result<Output> {
     child.wait_with_output()
 }
 
-/// To be held while a process is made.
+/// Guard to be held while a process is made.
 pub fn copying() -> RwLockWriteGuard<'static, ()> {
     COPIES.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How a child ended.
+/// Ending of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// By itself, with success.
+    /// The child ended by itself, with success.
     Ok,
-    /// Its work failed with this errno (or one of the codes above 200).
+    /// The work failed with this errno (or one of the codes above 200).
     Errno(i32),
     /// A signal ended it.
     Signal(i32),
-    /// It was still there after a minute, and was killed.
+    /// The child was still there after a minute, and was killed.
     Stuck,
 }
 
@@ -198,7 +198,7 @@ fn ending(status: i32) -> Ending {
 }
 
 fn run(work: impl FnOnce(&mut Link) -> io::Result<()>, from: File, to: File) -> ! {
-    /// Where the two pipes go, so that everything above can be closed.
+    /// Numbers of the two pipes, so that all descriptors above can be closed.
     const FROM: i32 = 3;
     const TO: i32 = 4;
     /// Out of the way of both.

@@ -21,19 +21,19 @@ pub use command::Output;
 use command::Starter;
 pub use watchdog::Watchdog;
 
-/// Where clusters live: on a disk, because tmpfs has no O_DIRECT and no honest fsync.
+/// Base directory of clusters: on a disk, because tmpfs has no O_DIRECT and no honest fsync.
 const BASE: &str = "/var/tmp";
 /// First part of the names of their directories; the pid of the test process follows.
 const PREFIX: &str = "brindle-cluster-";
 /// Longest time of one command.
 const COMMAND_LIMIT: Duration = Duration::from_secs(90);
-/// How long a killed process may take to be gone.
+/// Longest time until a killed process is gone.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
 
 static SERIAL: Mutex<()> = Mutex::new(());
 static COUNTER: AtomicU32 = AtomicU32::new(0);
 
-/// What to start.
+/// Cluster to start.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Number of OSTs.
@@ -50,7 +50,7 @@ pub struct Options {
     pub archive: bool,
     /// Make it of so many server hosts; the mounts are on client hosts of their own.
     pub hosts: Option<u8>,
-    /// How long the test may take in all.
+    /// Longest time of the whole test.
     pub limit: Duration,
 }
 
@@ -86,9 +86,9 @@ pub struct Process {
     pub data: PathBuf,
     /// The mount point.
     pub mount: PathBuf,
-    /// Its log.
+    /// Log file of the process.
     pub log: PathBuf,
-    /// Where its numbers are.
+    /// URL of the metrics.
     pub metrics_url: String,
 }
 

@@ -1,4 +1,5 @@
-//! What programs asked of the file system and what they were told, kept outside of it: the witness against it.
+//! Record of the calls of programs and their results, kept outside of the file system: the witness against
+//! it.
 //!
 //! Called by every load. One line an operation, written when it has ended: who, when it was asked, when it was answered,
 //! what, how it ended. Invariant: the clock of a history only goes forward, and is the same for all its writers.
@@ -9,7 +10,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-/// When an operation was asked and when it was answered, in nanoseconds since the start of the history.
+/// Times at which an operation was asked and answered, in nanoseconds since the start of the history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
     /// Just before the call.

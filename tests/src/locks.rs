@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::child::{Child, Link};
 
-/// What to do with a range.
+/// Change of a lock on a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Shared.
@@ -18,7 +18,7 @@ pub enum Kind {
     Unlock,
 }
 
-/// Whose lock: the process's, or the open file's.
+/// Owner of a lock: the process, or the open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
     /// `F_SETLK` and its kin.

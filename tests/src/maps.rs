@@ -58,7 +58,7 @@ impl Map {
         }
     }
 
-    /// Where the mapping is, for calls that take a buffer.
+    /// Address of the mapping, for calls that take a buffer.
     pub fn address(&self) -> *mut u8 {
         self.at
     }

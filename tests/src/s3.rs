@@ -1,5 +1,5 @@
-//! A real S3 server, SeaweedFS, as a process of its own: started on free ports with one bucket, killed, started again. What lies in the
-//! bucket is looked at, and damaged, behind its back, through its filer.
+//! A real S3 server, SeaweedFS, as a process of its own: started on free ports with one bucket, killed,
+//! started again. Tests look at objects of the bucket, and damage them, behind its back, through its filer.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -14,11 +14,11 @@ use serde_json::Value;
 pub const BUCKET: &str = "arch";
 /// The user.
 pub const ACCESS_KEY: &str = "tester";
-/// And the secret that nobody may see.
+/// Secret key of the user, which must not appear anywhere.
 pub const SECRET_KEY: &str = "hG5-secret-of-the-tester";
 /// Longest time until it serves, on a busy machine.
 const READY_WITHIN: Duration = Duration::from_secs(90);
-/// How often that is looked for.
+/// Interval at which the server is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Longest time of one answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
@@ -141,7 +141,7 @@ impl Server {
     /// kill -9.
     pub fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
-            // It may have ended by itself.
+            // The process may have ended by itself.
             let _ = process.kill();
             let _ = process.wait();
         }

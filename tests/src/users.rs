@@ -18,7 +18,7 @@ pub struct User {
 pub const ANN: User = User { uid: 64_001, gid: 64_001, groups: &[64_101] };
 /// Another one, in no common group.
 pub const BOB: User = User { uid: 64_002, gid: 64_002, groups: &[] };
-/// In Ann's second group.
+/// User in Ann's second group.
 pub const CID: User = User { uid: 64_003, gid: 64_003, groups: &[64_101, 64_102] };
 
 /// Runs `work` on a thread of its own with this user's identity and without capabilities.

@@ -54,7 +54,7 @@ struct Line {
     amount: f64,
     mount: Vec<f64>,
     local: Vec<f64>,
-    /// Of all repetitions on the mount.
+    /// Cost of all repetitions on the mount.
     cost: Cost,
 }
 

@@ -17,7 +17,7 @@ const TARGET_SIZE: &str = "1GiB";
 const DEV_SECS_MAX: u64 = 120;
 /// Largest console, compressed: everything that a browser loads at first.
 const LOADED_MAX_BYTES: usize = 200_000;
-/// On a disk: a memory file system has no direct I/O.
+/// Base directory, on a disk: a memory file system has no direct I/O.
 const BASE: &str = "/var/tmp";
 
 /// The step.

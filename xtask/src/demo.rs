@@ -78,7 +78,7 @@ pub fn down(session: &Session) -> Result<(), String> {
     Ok(())
 }
 
-/// What would otherwise be missed only after the build.
+/// Requirements that would otherwise be missed only after the build.
 fn requirements() -> Result<(), String> {
     // SAFETY: geteuid only reads the process's credentials.
     if unsafe { libc::geteuid() } != 0 {
@@ -106,7 +106,7 @@ impl<'a> Demo<'a> {
         Ok(demo)
     }
 
-    /// What is somebody's own is neither made a cluster's nor ended.
+    /// Refuses to use or end a cluster that the user has made.
     fn refuse_used_state(&self) -> Result<(), String> {
         let is_ours = |name: &&str| self.state.join(name).exists();
         let is_empty = || std::fs::read_dir(&self.state).is_ok_and(|mut entries| entries.next().is_none());
@@ -167,13 +167,13 @@ impl<'a> Demo<'a> {
         if !up.ok() {
             return Err(up.explain());
         }
-        // Its progress, without the summary that ends this tour in other words.
+        // Progress of the start is shown, without its summary: this tour ends with its own.
         let shown = up.output();
         shown.lines().filter(|line| line.contains(" s  ") && !line.contains("ready")).for_each(screen::line);
         Ok(())
     }
 
-    /// What an earlier run left.
+    /// Cluster that an earlier run left.
     fn found(&self) -> Found {
         if !self.state.exists() {
             return Found::Nothing;
@@ -208,7 +208,7 @@ impl<'a> Demo<'a> {
 enum Found {
     /// No cluster, or a stopped one.
     Nothing,
-    /// The one that is wanted.
+    /// The wanted cluster runs.
     Running,
     /// Half of one, or one that is mounted elsewhere.
     Other,

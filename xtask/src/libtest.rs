@@ -61,7 +61,7 @@ enum Verdict {
 fn verdict_of(line: &str) -> Option<(&str, Verdict)> {
     let (name, verdict) = line.strip_prefix("test ")?.split_once(" ... ")?;
     let name = name.trim_end_matches(" - should panic");
-    // What a test prints past the capture may stand between the dots and the verdict.
+    // Output of a test past the capture may stand between the dots and the verdict.
     let word = verdict.trim();
     if word == "ok" || word.ends_with(" ok") || word.starts_with("ok ") {
         Some((name, Verdict::Passed))

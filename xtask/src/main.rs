@@ -96,7 +96,7 @@ const COMMANDS: &[Command] = &[
     Command { name: "setup", about: "`setup TARGET`: install what a make target needs", run: setup::run },
 ];
 
-/// Where this run happens and what it was asked.
+/// Place and arguments of this run.
 pub struct Session {
     /// The repository.
     pub root: PathBuf,
@@ -105,7 +105,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// Where logs of this run go.
+    /// Directory of the logs of this run.
     pub fn logs(&self) -> PathBuf {
         self.root.join("target/test-logs")
     }

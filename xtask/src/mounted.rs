@@ -119,7 +119,7 @@ const WRITE_TREE: &str = r#"
     cd "$0/kept" && ln large linked && ln -s large soft && mkfifo fifo && mknod null c 1 3
     truncate -s 1G sparse && printf end >> sparse
 "#;
-/// What the first mount was given, through the second mount.
+/// Script that compares, through the second mount, the tree that the first one got.
 const COMPARE_TREE: &str = r#"
     cmp "$2/large" "$1/striped/large"
     cd "$1/kept"
@@ -136,7 +136,7 @@ fn step(report: &mut Report, name: &str, result: Result<(), String>) -> bool {
     well
 }
 
-/// Both mounts answer and nobody pressed Ctrl-C.
+/// Whether both mounts answer and the user has not pressed Ctrl-C.
 fn alive(cluster: &mut Cluster, report: &mut Report) -> bool {
     if interrupted() {
         return false;
@@ -144,7 +144,7 @@ fn alive(cluster: &mut Cluster, report: &mut Report) -> bool {
     cluster.answers().map_err(|why| report.add_failure("mounted::answers", why)).is_ok()
 }
 
-/// One of the binaries of `tests/`, on the mounts.
+/// Runs one of the binaries of `tests/` on the mounts.
 fn run_test(session: &Session, cluster: &Cluster, name: &str, program: &Path, striped: bool) -> Report {
     let since = Instant::now();
     let (a, b) = cluster.dirs(striped);

@@ -1,4 +1,4 @@
-//! What a step found: the names that passed, failed and were skipped, and the one line at the end of a run.
+//! Findings of a step: the names that passed, failed and were skipped, and the one line at the end of a run.
 //!
 //! Called by every step and suite. Invariant: nothing is dropped; a skip that `tests/allowed-skips` does not name
 //! with a reason counts as a failure.
@@ -9,9 +9,9 @@ use std::path::Path;
 /// One check that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Its full name, `step::case`.
+    /// Full name, `step::case`.
     pub name: String,
-    /// What a person needs to see.
+    /// Details for a person.
     pub detail: String,
 }
 
@@ -120,7 +120,7 @@ impl AllowedSkips {
         Ok(AllowedSkips { reasons })
     }
 
-    /// Why `name` may be skipped, if it may.
+    /// Reason why `name` may be skipped, if it may.
     pub fn reason(&self, name: &str) -> Option<&str> {
         self.reasons.get(name).map(String::as_str)
     }

@@ -11,9 +11,9 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How often a running command is looked at.
+/// Interval at which a running command is checked.
 const POLL: Duration = Duration::from_millis(20);
-/// How long a killed command may take to disappear before it is called unkillable.
+/// Longest time for a killed command to disappear, before it is called unkillable.
 const GRACE: Duration = Duration::from_secs(10);
 /// Lines of a failed command's output that are shown.
 pub const TAIL_LINES: usize = 60;
@@ -37,24 +37,24 @@ pub fn interrupted() -> bool {
     INTERRUPTED.load(Ordering::SeqCst)
 }
 
-/// How a command ended.
+/// End of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// By itself with this exit code (128 + signal number where a signal ended it).
+    /// The command ended by itself with this exit code (128 + signal number where a signal ended it).
     Code(i32),
-    /// It took longer than its limit and was killed.
+    /// The command took longer than its limit and was killed.
     TimedOut,
-    /// Somebody pressed Ctrl-C.
+    /// The user pressed Ctrl-C.
     Interrupted,
-    /// It was killed and did not go away.
+    /// The command was killed and did not go away.
     Unkillable,
 }
 
 /// A finished command.
 pub struct Finished {
-    /// How it ended.
+    /// End of the command.
     pub end: End,
-    /// Where its output is.
+    /// File with the output.
     pub log: PathBuf,
 }
 
@@ -64,7 +64,7 @@ impl Finished {
         self.end == End::Code(0)
     }
 
-    /// Everything it printed.
+    /// All output of the command.
     pub fn output(&self) -> String {
         let bytes = std::fs::read(&self.log).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()

@@ -1,4 +1,4 @@
-//! What each command needs from the machine, and how Debian brings it.
+//! Requirements of each command, and the Debian packages that bring them.
 //!
 //! Called at the start of the commands that need more than cargo. Installs only what is missing and says so; where it
 //! may not install, it prints the command that would.
@@ -9,11 +9,11 @@ use crate::Session;
 
 /// One tool and where it comes from.
 struct Tool {
-    /// How to see that it is there: a program and arguments that succeed.
+    /// Probe of the tool: a program and arguments that succeed.
     probe: &'static [&'static str],
     /// Debian packages that bring it.
     packages: &'static [&'static str],
-    /// For which make targets it is needed.
+    /// Make targets that need the tool.
     targets: &'static [&'static str],
 }
 

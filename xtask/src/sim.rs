@@ -11,9 +11,9 @@ use crate::Session;
 const SEEDS_DEFAULT: u64 = 100;
 /// Seeds within which a planted bug must be caught.
 const TEETH_SEEDS: u64 = 200;
-/// What the row of a bug ends with that was not caught.
+/// End of the row of a bug that was not caught.
 const NOT_CAUGHT: &str = "NOT CAUGHT";
-/// What marks the place of a planted bug.
+/// Text that marks the place of a planted bug.
 const MARK: &str = "planted(\"";
 
 /// `cargo xtask sim [--seed N] [--seeds COUNT]`; `SEED` in the environment is a seed too; with `KILLS` it
@@ -105,11 +105,11 @@ fn is_row_of(row: &str, name: &str) -> bool {
 fn search(command: &mut Command, names: &[String]) -> Result<Vec<String>, String> {
     let started = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child = started.map_err(|e| format!("cannot start cargo: {e}"))?;
-    // Its panics are what it looks for; they are shown only if it comes to no rows at all.
+    // The search looks for panics; they are shown only if it ends without any row.
     let stderr = child.stderr.take();
     let panics = std::thread::spawn(move || {
         let mut text = String::new();
-        // What cannot be read is not shown.
+        // Output that cannot be read is not shown.
         let _ = stderr.map(|mut s| s.read_to_string(&mut text));
         text
     });

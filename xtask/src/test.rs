@@ -141,8 +141,8 @@ fn clippy(session: &Session) -> Report {
     cargo(session, "clippy", &args)
 }
 
-/// What is built in: allowed licences and sources (`deny.toml`), and used by somebody. (The database of advisories is not asked: it lies
-/// on the network.)
+/// Checks dependencies: allowed licences and sources (`deny.toml`), and none unused. (The database of
+/// advisories is not asked: it lies on the network.)
 fn deps(session: &Session) -> Report {
     let checks: [(&Tool, &[&str]); 2] =
         [(&DENY, &["check", "--hide-inclusion-graph", "bans", "licenses", "sources"]), (&MACHETE, &["."])];
@@ -159,8 +159,8 @@ fn deps(session: &Session) -> Report {
     report
 }
 
-/// Everything that later steps run. They all name the whole workspace: of fewer packages cargo would build what they depend
-/// on a second time, with the features that those alone ask for.
+/// Builds everything that later steps run. All steps name the whole workspace: for fewer packages cargo would
+/// build their dependencies a second time, with the features that those alone ask for.
 fn build(session: &Session) -> Report {
     cargo(session, "build", &["test", "--release", "--workspace", "--no-run"])
 }
@@ -218,7 +218,7 @@ fn demo(session: &Session) -> Report {
     report
 }
 
-/// That the simulator still has teeth; `make soak` has all planted bugs caught.
+/// Checks that the simulator still catches some planted bugs; `make soak` checks all of them.
 fn teeth(session: &Session) -> Report {
     let cargo = Cmd::new("cargo").args(["xtask", "sim-teeth"]).args(TEETH).dir(&session.root);
     let done = cargo.limit_secs(TEETH_SECS_MAX).run(&log(session, "teeth"));

@@ -62,7 +62,8 @@ pub fn get(tool: &Tool, root: &Path, log: &Path) -> Result<PathBuf, String> {
     println!("    installing {wanted} into target/tools ...");
     let spec = format!("{}@{}", tool.name, tool.version);
     let cargo = Cmd::new("nice").args(["cargo", "install", "--locked", "--force", "--root"]).arg(&home);
-    // Both tools in one target directory: they share libraries. Little optimising: they wait for the file system.
+    // Both tools use one target directory: they share libraries. They are optimised little, because they wait
+    // for the file system.
     let cargo = cargo.arg(spec).arg("--target-dir").arg(home.join("build"));
     let cargo = cargo.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1").env("CARGO_TERM_COLOR", "never");
     let done = cargo.limit_secs(INSTALL_SECS_MAX).run(log);

@@ -37,9 +37,9 @@ pub struct ClusterFile {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostSection {
-    /// Its name.
+    /// Name of the host.
     pub name: String,
-    /// Its roles.
+    /// Roles of the host.
     pub roles: Vec<String>,
 }
 
@@ -51,7 +51,7 @@ pub struct TargetSection {
     pub name: String,
     /// The host that serves it; of two that share it, the preferred one; of several that have copies, any of them.
     pub host: String,
-    /// Its directory there.
+    /// Directory of the target on its host.
     pub dir: String,
     /// The second host, where two share its device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -59,13 +59,13 @@ pub struct TargetSection {
     /// The device that two hosts share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
-    /// Its name on the second host, if that is another.
+    /// Name of the device on the second host, if it differs there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub standby_device: Option<String>,
     /// Whether it is not to be served now.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stopped: bool,
-    /// Its copies on other hosts.
+    /// Copies of the target on other hosts.
     #[serde(default, rename = "copy", skip_serializing_if = "Vec::is_empty")]
     pub copies: Vec<CopySection>,
 }
@@ -76,7 +76,7 @@ pub struct TargetSection {
 pub struct CopySection {
     /// The host that has it.
     pub host: String,
-    /// Its directory there.
+    /// Directory of the copy on its host.
     pub dir: String,
 }
 
@@ -84,9 +84,9 @@ pub struct CopySection {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PoolSection {
-    /// Its name.
+    /// Name of the pool.
     pub name: String,
-    /// Its OSTs, by name.
+    /// OSTs of the pool, by name.
     pub osts: Vec<String>,
 }
 
@@ -104,11 +104,11 @@ pub struct Plan {
 /// A change of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Of one that a single host has.
+    /// Change of a target of a single host.
     Host(HostChange),
-    /// Of one that two hosts share.
+    /// Change of a target that two hosts share.
     Shared(SharedChange),
-    /// Of one with copies.
+    /// Change of a target with copies.
     Replicas(ReplicaSetChange),
 }
 
@@ -124,10 +124,10 @@ impl Step {
     }
 }
 
-/// Something that applying does not do.
+/// Hint about work that `cluster apply` does not do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Note {
-    /// Somebody has to do something first.
+    /// An administrator has to do something first.
     Missing(String),
     /// A part of the cluster that the file does not name.
     LeftAlone(String),
@@ -349,13 +349,13 @@ impl TargetSection {
         std::iter::once(&self.host).chain(&self.standby).chain(self.copies.iter().map(|c| &c.host)).collect()
     }
 
-    /// Its copies, the first one included: directories by host.
+    /// Directories of all copies, the first one included, by host.
     fn places(&self) -> BTreeMap<&str, &str> {
         let others = self.copies.iter().map(|copy| (copy.host.as_str(), copy.dir.as_str()));
         std::iter::once((self.host.as_str(), self.dir.as_str())).chain(others).collect()
     }
 
-    /// Where it lies, in words.
+    /// Location of the target, in words.
     fn place(&self) -> String {
         match (&self.standby, &self.device) {
             (Some(standby), Some(device)) => {

@@ -8,9 +8,9 @@ use serde::Serialize;
 use crate::place::Place;
 use crate::servers::Servers;
 
-/// How long a question waits for something to happen.
+/// Longest time that the MGS holds a request back until an event happens.
 const WAIT_MS: u32 = 20_000;
-/// How long its answer is waited for.
+/// Longest wait for the answer to such a request.
 const PATIENCE_MS: u64 = 25_000;
 
 /// An event.

@@ -1,17 +1,17 @@
-//! How full a target may be before somebody is told: a warning long before, a problem when it takes nothing new.
+//! Thresholds of a full target: a warning long before, a problem when the target takes nothing new.
 
 use brindle_layout::HIGH_WATER_PERCENT_DEFAULT;
 use brindle_types::units::format_bytes;
 use brindle_types::{Code, Fault, Role};
 use brindle_wire::mds::session::TargetInfoResp;
 
-/// From here on there is a warning.
+/// Percentage from which on there is a warning.
 pub const WARN_PERCENT: u64 = 85;
 
 /// Verdict on the fullness of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fullness {
-    /// There is room.
+    /// The target has room.
     Fine,
     /// The target fills up; nothing is refused yet.
     FillsUp(Fault),
@@ -28,7 +28,7 @@ fn counter(info: &TargetInfoResp, wanted: &str) -> Option<u64> {
     info.counters.iter().find(|(name, _)| name == wanted).map(|(_, n)| *n)
 }
 
-/// What of a target is used, and how much of it, in words.
+/// Used share of a target, with the text that describes it.
 struct Used {
     percent: f64,
     what: String,
@@ -42,7 +42,7 @@ impl Used {
     }
 }
 
-/// How full a target is: in bytes or in objects, whichever is worse.
+/// Fullness of a target: by bytes or by objects, whichever is worse.
 pub fn of(role: Role, name: &str, info: &TargetInfoResp, mark_percent: u64) -> Fullness {
     let bytes = Used::of(info.available_bytes, info.total_bytes, || {
         format!("{} of {} left", format_bytes(info.available_bytes), format_bytes(info.total_bytes))

@@ -21,9 +21,9 @@ use crate::target::hex;
 
 /// A daemon that was not heard of for so long is shown as silent.
 pub const SILENT_MS: u64 = 15_000;
-/// How long a host may take until it serves a target, or has stopped it.
+/// Longest time until a host serves a target, or has stopped it.
 pub const HOSTED_LIMIT_MS: u64 = 60_000;
-/// How often a host is looked at while it is waited for.
+/// Interval between two looks at a host that is waited for.
 const LOOK_EVERY_MS: u64 = 300;
 
 /// Hosts of a cluster, and tokens that can still be used.
@@ -31,7 +31,7 @@ const LOOK_EVERY_MS: u64 = 300;
 pub struct HostsView {
     /// Number of the cluster.
     pub cluster: String,
-    /// Its file system.
+    /// File system of the hosts.
     pub fs: String,
     /// Hosts, by name.
     pub hosts: Vec<HostView>,
@@ -47,11 +47,11 @@ document!(HostsView, "brindle.node.list", 1);
 /// A host.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct HostView {
-    /// Its name.
+    /// Name of the host.
     pub name: String,
     /// `up`, `silent` (its daemon is not heard of), or `joined` where it has no daemon to hear of.
     pub state: &'static str,
-    /// Its roles.
+    /// Roles of the host.
     pub roles: Vec<String>,
     /// Beginning of its key.
     pub key: String,
@@ -59,7 +59,7 @@ pub struct HostView {
     pub joined_s: i64,
     /// When its certificate ends unless it is renewed before, seconds since 1970.
     pub certificate_ends_s: i64,
-    /// How long ago its daemon was heard of, seconds.
+    /// Time since its daemon was heard of, seconds.
     pub heard_seconds_ago: Option<f64>,
     /// Release of its daemon.
     pub software: String,
@@ -69,7 +69,7 @@ pub struct HostView {
     pub shared: Vec<SharedView>,
     /// Targets of which it has a copy.
     pub replicas: Vec<ReplicaSetView>,
-    /// Its rails, where it has several: told by `brindle node show`, which looks at them.
+    /// Rails of the host, if it has several; only `brindle node show` looks at them.
     pub rails: Vec<RailView>,
 }
 document!(HostView, "brindle.node.show", 1);
@@ -79,13 +79,13 @@ document!(HostView, "brindle.node.show", 1);
 pub struct HostedView {
     /// Full name.
     pub name: String,
-    /// Its directory on the host.
+    /// Directory of the target on the host.
     pub dir: String,
     /// Port that it is served at.
     pub port: u16,
     /// `starting`, `serving`, `stopped`, `failed`, or `ordered` where the host has not told of it yet.
     pub state: &'static str,
-    /// Why it is not served, for people; empty if it is.
+    /// Reason why the target is not served, for people; empty if it is.
     pub why: String,
 }
 document!(HostedView, "brindle.target.state", 1);
@@ -93,7 +93,7 @@ document!(HostedView, "brindle.target.state", 1);
 /// A token that no host has used.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct TokenView {
-    /// Its number.
+    /// Number of the token.
     pub id: String,
     /// Roles that it gives.
     pub roles: Vec<String>,

@@ -16,7 +16,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 /// Events that wait to be listened to. Beyond them progress is dropped, and warnings make the job wait.
 const EVENTS_MAX: usize = 64;
 
-/// How far a job is.
+/// Progress of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// The file or target that is worked on; empty for the whole job.
@@ -32,9 +32,9 @@ pub struct Progress {
 /// A job tells something.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// How far it is.
+    /// Progress of the job.
     Progress(Progress),
-    /// Something was not done, and the job goes on.
+    /// One piece of the work failed, and the job goes on.
     Warning(Fault),
 }
 
@@ -77,7 +77,7 @@ impl Job {
 
     /// Tells of something that was not done.
     pub async fn warn(&self, fault: Fault) {
-        // Nobody may listen any more; the result counts what was not done.
+        // The listener may have gone; the result still counts the work that was not done.
         let _ = self.events.send(Event::Warning(fault)).await;
     }
 
@@ -140,7 +140,7 @@ pub fn start<T: Send + 'static, F: Future<Output = Result<T>> + Send + 'static>(
     let job = Job { seams: seams.clone(), cancelled: cancelled.clone(), events: tell_events };
     let work = work(job);
     seams.spawn(name, async move {
-        // Whoever asked has gone.
+        // The caller may have gone.
         let _ = tell_result.send(work.await);
     });
     Running { events, result, cancel: Cancel(cancelled) }

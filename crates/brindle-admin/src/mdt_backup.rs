@@ -22,7 +22,7 @@ use crate::place::Place;
 use crate::servers::Servers;
 use file::{Header, Reader, Writer};
 
-/// How long an MDT may take for a page: the first one waits for a checkpoint.
+/// Longest time that an MDT may take for a page: the first one waits for a checkpoint.
 const PAGE_PATIENCE_MS: u64 = 60_000;
 
 /// A backup of an MDT: where it is, and how much it holds.

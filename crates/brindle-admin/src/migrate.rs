@@ -36,7 +36,7 @@ pub struct Plan {
 #[derive(Debug)]
 pub struct Pace {
     bytes_per_second: u64,
-    /// When what was copied should have been done.
+    /// Time at which the copied bytes should have been done.
     due: Mono,
 }
 
@@ -70,7 +70,7 @@ pub struct Moved {
     pub path: PathBuf,
     /// Bytes that were copied; 0 when it was as it is to be.
     pub copied_bytes: u64,
-    /// How long it took.
+    /// Duration of the move.
     pub milliseconds: u64,
 }
 

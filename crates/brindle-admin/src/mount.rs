@@ -27,7 +27,7 @@ pub struct InProcess {
 }
 
 impl InProcess {
-    /// With the rights of `ctx`.
+    /// Access with the rights of `ctx`.
     pub fn new(client: Arc<Client>, ctx: Ctx) -> InProcess {
         InProcess { client, ctx }
     }

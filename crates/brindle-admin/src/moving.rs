@@ -23,7 +23,7 @@ const FILES_AT_ONCE: usize = 100_000;
 pub struct WholeMount {
     /// The mount.
     pub mount: Arc<dyn Mount>,
-    /// Its mount point, for the names of files.
+    /// Mount point, for the names of files.
     pub root: PathBuf,
 }
 
@@ -32,7 +32,7 @@ pub struct WholeMount {
 pub struct File {
     /// The file.
     pub ino: Ino,
-    /// One of its names.
+    /// A name of the file; it may have others.
     pub path: PathBuf,
     /// Bytes that it takes up.
     pub allocated_bytes: u64,

@@ -25,7 +25,7 @@ document!(NodemapsView, "brindle.nodemap.list", 1);
 /// A nodemap.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct NodemapView {
-    /// Its name; `default` is the one of all hosts that no other names.
+    /// Name of the nodemap; `default` applies to all hosts that no other nodemap names.
     pub name: String,
     /// Names of its hosts, as in their certificates.
     pub hosts: Vec<String>,
@@ -37,7 +37,7 @@ pub struct NodemapView {
     pub read_only: bool,
     /// The tree that its hosts see; empty for the whole file system.
     pub subtree: String,
-    /// Which users become nobody: `none`, `root` or `all`.
+    /// Users that become nobody: `none`, `root` or `all`.
     pub squash: &'static str,
     /// The user that they become.
     pub squash_uid: u32,
@@ -55,7 +55,7 @@ document!(NodemapView, "brindle.nodemap.show", 1);
 /// A change of a nodemap.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct NodemapChanged {
-    /// Its name.
+    /// Name of the nodemap.
     pub name: String,
     /// Whether anything was changed, or would be.
     pub changed: bool,

@@ -80,9 +80,9 @@ pub fn lossy(text: &str) -> Cow<'_, str> {
 /// A path in JSON.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct PathView {
-    /// As text.
+    /// The path as text.
     path: String,
-    /// Its bytes, where it is not UTF-8.
+    /// Bytes of the path, if it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     path_bytes: Option<Vec<u8>>,
 }

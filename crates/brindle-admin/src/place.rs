@@ -9,7 +9,7 @@ use brindle_types::{FsName, Nid};
 pub struct Place {
     /// Addresses of its MGS.
     pub mgs: Vec<Nid>,
-    /// Its name; `None`: the MGS will tell.
+    /// Name of the file system; `None`: the MGS will tell.
     pub fs: Option<FsName>,
     /// The development cluster that it is, for advice.
     pub dev: Option<DevCluster>,
@@ -18,7 +18,7 @@ pub struct Place {
 /// A development cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DevCluster {
-    /// Its directory.
+    /// Directory of the cluster.
     pub dir: PathBuf,
     /// Whether it is made of hosts.
     pub of_hosts: bool,
@@ -53,7 +53,7 @@ impl std::str::FromStr for Source {
         if hosts.is_empty() {
             return Err(wrong("no MGS is named"));
         }
-        // As Lustre has it, a colon between addresses means the same as a comma, where it is not in front of a port.
+        // A colon between addresses means the same as a comma, as with Lustre, unless a port follows it.
         let mgs: std::result::Result<Vec<Nid>, String> = hosts.split(',').map(str::parse).collect();
         let (fs, subdir) = path.split_once('/').unwrap_or((path, ""));
         Ok(Source { mgs: mgs?, fs: fs.parse()?, subdir: subdir.trim_matches('/').to_owned() })

@@ -26,7 +26,7 @@ document!(PoolsView, "brindle.pool", 1);
 /// A pool.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct PoolView {
-    /// Its name.
+    /// Name of the pool.
     pub name: String,
     /// Indices of its OSTs.
     pub osts: Vec<u16>,

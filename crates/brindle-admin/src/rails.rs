@@ -15,7 +15,7 @@ use crate::servers::Servers;
 pub struct RailView {
     /// The host.
     pub host: String,
-    /// Its name in addresses: `tcp`, `tcp1`.
+    /// Name of the rail in addresses: `tcp`, `tcp1`.
     pub rail: String,
     /// The address of the host there.
     pub address: String,
@@ -33,7 +33,7 @@ impl RailView {
 fn addresses(map: &Map) -> BTreeMap<&str, &[Nid]> {
     let mut hosts = BTreeMap::new();
     for target in map.targets.iter().filter(|target| target.nids.len() > 1) {
-        // Where several hosts run the MGS its entry has the addresses of all of them.
+        // Where several hosts run the MGS, the entry of the MGT has the addresses of all of them.
         if target.id != TargetId::MGT || target.replicas.standby.is_empty() {
             hosts.entry(target.host()).or_insert(&target.nids[..]);
         }

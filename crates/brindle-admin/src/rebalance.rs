@@ -21,7 +21,7 @@ use crate::space::{Space, Spaces};
 pub const SPREAD_DEFAULT_PERCENT: u8 = 5;
 /// Times that the OSTs are looked at again.
 const ROUNDS_MAX: usize = 4;
-/// How long the space of moved files may take to be free on their old OSTs.
+/// Longest time until the old OSTs have freed the space of moved files.
 const FREED_LIMIT_MS: u64 = 30_000;
 /// Pause between two looks at that.
 const FREED_LOOK_MS: u64 = 200;
@@ -64,9 +64,9 @@ document!(Rebalanced, "brindle.fs.rebalance", 1);
 pub struct RebalancedTarget {
     /// Full name.
     pub name: String,
-    /// How full it was.
+    /// Used space before, in percent.
     pub used_percent_before: u64,
-    /// How full it is.
+    /// Used space now, in percent.
     pub used_percent: u64,
     /// Bytes by which it is fuller than it may be.
     pub surplus_bytes: u64,

@@ -14,9 +14,9 @@ use crate::servers::Servers;
 
 /// A host that has members tells of itself a few times a second; one that was not heard of for so long is shown as silent.
 pub const SILENT_MS: u64 = 2_500;
-/// How long a replica set may take until it is served.
+/// Longest time until a replica set is served.
 pub const SETTLED_LIMIT_MS: u64 = 90_000;
-/// How often it is looked at while it is waited for.
+/// Interval between two looks at a replica set that is waited for.
 const LOOK_EVERY_MS: u64 = 200;
 
 /// A replica set.
@@ -30,9 +30,9 @@ pub struct ReplicaSetView {
     pub primary: String,
     /// Rises with every change of the primary or of who is in sync.
     pub epoch: u64,
-    /// Its members.
+    /// Members of the set.
     pub members: Vec<MemberView>,
-    /// Why nobody serves it; empty if somebody does.
+    /// Reason why no member serves the target; empty if one does.
     pub why: String,
     /// Advice to the operator; empty if nothing is to be done.
     pub action: String,
@@ -42,23 +42,23 @@ document!(ReplicaSetView, "brindle.target.replicas", 1);
 /// A member of a replica set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct MemberView {
-    /// Its host.
+    /// Host of the member.
     pub host: String,
-    /// Its directory there.
+    /// Directory of the member on its host.
     pub dir: String,
     /// `primary`, `in-sync`, `learner` (not complete yet), or `resync` (being filled now).
     pub role: &'static str,
     /// `up`, `starting`, `silent` or `failed`.
     pub state: &'static str,
-    /// Why it failed, or does not get filled; empty if that is not so.
+    /// Reason why the member failed, or does not get filled; empty if neither is so.
     pub why: String,
-    /// How far it is filled.
+    /// Progress of the fill.
     pub resync: Option<ResyncView>,
     /// Blocks that were damaged here while it was the primary, and mended from another member.
     pub mended_blocks: u64,
 }
 
-/// How far a member is filled.
+/// Progress of the fill of a member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ResyncView {
     /// Bytes of objects that were compared.
@@ -89,7 +89,7 @@ fn member_view(info: &ReplicaSetInfo, n: usize) -> MemberView {
     let primary =
         info.words.iter().find(|word| word.host == set.primary).and_then(|word| word.report.as_ref());
     let resync = primary.and_then(|report| report.resyncs.iter().find(|r| r.host == member.host));
-    // What is silent is tried again and again, and is not being filled.
+    // The primary goes on trying to reach a silent learner, but does not fill it meanwhile.
     let resync = resync.filter(|_| member.role == MemberRole::Learner && !word.is_none_or(is_silent));
     let (state, mut why) = match word.and_then(|word| word.report.as_ref()).map(|report| &report.phase) {
         _ if word.is_none_or(is_silent) => ("silent", String::new()),

@@ -21,9 +21,9 @@ use crate::replica;
 use crate::servers::Servers;
 use crate::shared::{self, until_settled};
 
-/// How long a host may take to be ready for it, and to serve everything again.
+/// Longest time until a host is ready for the restart, and until it serves everything again.
 pub const HOST_LIMIT_MS: u64 = 120_000;
-/// How often it is looked at meanwhile.
+/// Interval between two looks at the host.
 const LOOK_EVERY_MS: u64 = 300;
 
 /// A restart of hosts.
@@ -37,7 +37,7 @@ document!(RestartView, "brindle.cluster.restart", 1);
 /// A host that has started anew.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct RestartedView {
-    /// Its name.
+    /// Name of the host.
     pub host: String,
     /// Full names of targets that its partner served meanwhile.
     pub moved: Vec<String>,
@@ -45,14 +45,14 @@ pub struct RestartedView {
     pub seconds: f64,
 }
 
-/// Something that happens on the way.
+/// Step of a restart, as the listener hears of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
     /// The host is not ready for it yet: why.
     Waits(String),
     /// A target moves.
     Moves {
-        /// Its full name.
+        /// Full name of the target.
         name: String,
         /// The host that takes it.
         to: String,
@@ -153,7 +153,7 @@ async fn until_ready(
     }
 }
 
-/// Why a host should go on as it is for now.
+/// Reason why a host must not be restarted yet; `None` if it may be.
 fn not_ready(known: &Known, host: &str) -> Option<String> {
     let fs = &known.map.fs;
     let of_sets = known.replicas.sets.iter().filter(|info| info.set.member(host).is_some());

@@ -23,11 +23,11 @@ use parking_lot::Mutex;
 
 use crate::place::Place;
 
-/// How long a server is waited for.
+/// Longest wait for the answer of a server.
 const PATIENCE_MS: u64 = 3_000;
-/// How long a server may take to answer on one of its rails.
+/// Longest wait for the answer of a server on one of its rails.
 const RAIL_MS: u64 = 1_500;
-/// How long the MGS may take to tell a newer map, where a target is not found by the one that is known.
+/// Longest wait for a newer map from the MGS, after the current map did not name the target.
 const REFETCH_MS: u64 = 1_000;
 /// The file system that was asked last: addresses of its MGS, and its targets.
 type Asked = (Vec<Nid>, Arc<Directory>);
@@ -67,7 +67,7 @@ pub struct Servers {
 pub struct Use {
     /// All of them.
     pub files: u64,
-    /// Of those, files without a name, which programs have open.
+    /// Number of these files that have no name: programs have them open.
     pub nameless: u64,
 }
 
@@ -143,8 +143,9 @@ impl Servers {
         self.ask_one_mgs(&nid, request, PATIENCE_MS).await
     }
 
-    /// Of several addresses the one at which an MGS answers. All are asked at once, since a host that is dead is silent for a while; two of
-    /// them may be names of one host, so only this question goes to all.
+    /// Chooses, of several addresses, the one at which an MGS answers. All are asked at once, since a host
+    /// that is dead is silent for a while; two of them may be names of one host, so only this question goes
+    /// to all.
     async fn active_mgs(&self, place: &Place) -> Result<Nid> {
         let mut nids = place.mgs.clone();
         nids.extend(self.other.mgs(place).into_iter().filter(|nid| !place.mgs.contains(nid)));
@@ -319,7 +320,7 @@ impl Servers {
         self.seams.timeout_ms(RAIL_MS, peer.wait_connected()).await.is_some()
     }
 
-    /// How a target does.
+    /// Asks a target for its state and counters.
     pub async fn info(&self, map: &Map, entry: &TargetEntry) -> Result<TargetInfoResp> {
         self.ask(map, entry.id, &TargetInfoReq {}).await
     }

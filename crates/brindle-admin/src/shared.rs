@@ -13,9 +13,9 @@ use crate::servers::Servers;
 
 /// A host that shares a device tells of itself twice a second; one that was not heard of for so long is shown as silent.
 pub const SILENT_MS: u64 = 2_500;
-/// How long a target may take until it is served, or stopped.
+/// Longest time until a target is served, or stopped.
 pub const SETTLED_LIMIT_MS: u64 = 90_000;
-/// How often a target is looked at while it is waited for.
+/// Interval between two looks at a target that is waited for.
 const LOOK_EVERY_MS: u64 = 200;
 
 /// A shared target.
@@ -23,7 +23,7 @@ const LOOK_EVERY_MS: u64 = 200;
 pub struct SharedView {
     /// Full name.
     pub name: String,
-    /// Where its owner mounts it.
+    /// Mount point of the device on its owner.
     pub dir: String,
     /// Port that it is served at.
     pub port: u16,
@@ -31,13 +31,13 @@ pub struct SharedView {
     pub owner: String,
     /// The preferred host.
     pub preferred: String,
-    /// How often its owner has changed, and one.
+    /// Number of changes of the owner, plus one.
     pub turn: u64,
     /// `serving`, `starting`, `stopped`, `moving` (its owner gives it up), `fencing` (its owner is switched off), `failed`, or `silent`.
     pub state: &'static str,
-    /// Why it is not served, for people; empty if it is.
+    /// Reason why the target is not served, for people; empty if it is.
     pub why: String,
-    /// Its hosts, the preferred one first.
+    /// Hosts of the target, the preferred one first.
     pub hosts: Vec<SharedHostView>,
 }
 document!(SharedView, "brindle.target.shared", 1);
@@ -45,14 +45,14 @@ document!(SharedView, "brindle.target.shared", 1);
 /// A host of a shared target.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct SharedHostView {
-    /// Its name.
+    /// Name of the host.
     pub host: String,
     /// The device there.
     pub device: String,
     /// `owner`; `standby` where it could take the target now; `starting` or `stopping` where it could in a moment; `silent`; or `failed` where it
     /// could not serve the target.
     pub state: &'static str,
-    /// Why it could not; empty if it could.
+    /// Reason why the host could not serve the target; empty if it could.
     pub why: String,
 }
 
@@ -107,7 +107,7 @@ pub fn view(fs: &FsName, info: &SharedInfo) -> SharedView {
     }
 }
 
-/// What stands against a takeover, although every target is served: these become faults when a host dies.
+/// Obstacles to a takeover, although every target is served: they become faults when a host dies.
 pub fn warnings(fs: &FsName, answer: &ListSharedResp) -> Vec<Fault> {
     let mut warnings = Vec::new();
     let formatted = answer.targets.iter().filter(|info| info.target.is_formatted);

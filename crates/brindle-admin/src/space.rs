@@ -26,7 +26,7 @@ pub struct Space {
     pub inodes_free: u64,
     /// The device, so that targets on one are counted once.
     pub device_id: u64,
-    /// Its disk returns errors.
+    /// The target's disk returns errors.
     pub degraded: bool,
 }
 
@@ -34,9 +34,9 @@ pub struct Space {
 pub struct Spaces {
     /// The map.
     pub map: Map,
-    /// Why the map is not from the MGS, if so.
+    /// Reason why the map is not from the MGS, if another source told it.
     pub without_mgs: Option<Fault>,
-    /// In the order of the map.
+    /// Targets in the order of the map, with their space.
     pub targets: Vec<(TargetId, Result<Space>)>,
 }
 
@@ -121,7 +121,7 @@ pub async fn space(servers: &Servers, entry: &TargetEntry, map: &Map) -> Result<
 /// Space of a file system.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct SpaceView {
-    /// Its name.
+    /// Name of the file system.
     pub fs: String,
     /// MDTs and OSTs, in the order of the map.
     pub targets: Vec<TargetSpaceView>,

@@ -11,7 +11,7 @@ use crate::servers::Servers;
 /// A spare host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct SpareView {
-    /// Its name.
+    /// Name of the host.
     pub host: String,
     /// Directory on it, in which each copy gets one of its own.
     pub dir: String,

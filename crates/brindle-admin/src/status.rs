@@ -31,7 +31,7 @@ const SETTLED: &str = "resummed";
 pub struct Target {
     /// The target in the map.
     pub entry: TargetEntry,
-    /// Its answer, or why there is none.
+    /// Answer of the target, or the reason why there is none.
     pub info: Result<TargetInfoResp>,
 }
 
@@ -39,17 +39,17 @@ pub struct Target {
 pub struct Report {
     /// The way to it.
     pub place: Place,
-    /// Its map.
+    /// Map of the file system.
     pub map: Map,
-    /// Its targets, in the order of the map.
+    /// Targets of the file system, in the order of the map.
     pub targets: Vec<Target>,
-    /// Its targets on devices that two hosts reach, where the asker may ask for them.
+    /// Targets on devices that two hosts reach; empty if the caller may not ask for them.
     pub shared: ListSharedResp,
-    /// Its replica sets, where the asker may ask for them.
+    /// Replica sets; empty if the caller may not ask for them.
     pub replicas: ListReplicasResp,
     /// Rails of hosts that have several.
     pub rails: Vec<RailView>,
-    /// What the host of the administrator adds: mounts whose daemons have ended.
+    /// Faults of the administrator's own host: mounts whose daemons have ended.
     pub here: Vec<Fault>,
 }
 
@@ -66,23 +66,23 @@ document!(StatusView, "brindle.status", 1);
 /// A file system.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct FsView {
-    /// Its name.
+    /// Name of the file system.
     pub fs: String,
-    /// Its number, in hexadecimal digits.
+    /// Number of the file system, in hexadecimal digits.
     pub fs_id: String,
     /// `HEALTHY` or `DEGRADED`.
     pub state: &'static str,
     /// Version of its map.
     pub map_version: u64,
-    /// Its targets, in the order of the map.
+    /// Targets of the file system, in the order of the map.
     pub targets: Vec<TargetView>,
-    /// Its replica sets.
+    /// Replica sets of the file system.
     pub replicas: Vec<ReplicaSetView>,
     /// Rails of hosts that have several, as they are reached from here.
     pub rails: Vec<RailView>,
-    /// What is wrong.
+    /// Problems.
     pub problems: Vec<FaultView>,
-    /// Nothing is wrong yet; something will be if nobody looks.
+    /// Warnings: nothing is wrong yet, but will be if nobody looks.
     pub warnings: Vec<FaultView>,
 }
 
@@ -93,13 +93,13 @@ pub struct TargetView {
     pub name: String,
     /// `active`, `recovering`, `full`, `draining`, `unreachable` and so on.
     pub state: String,
-    /// Where it is served.
+    /// Addresses at which the target is served.
     pub addresses: Vec<String>,
     /// The host of its server.
     pub host: String,
-    /// Its epoch in the map.
+    /// Epoch of the target in the map.
     pub epoch: u32,
-    /// Its term: the number of its starts.
+    /// Term of the target: the number of its starts.
     pub term: u32,
     /// Clients that it knows.
     pub clients: u32,
@@ -109,12 +109,12 @@ pub struct TargetView {
     pub available_bytes: u64,
     /// Release of its server; empty where it does not answer.
     pub version: String,
-    /// What it counts, by name.
+    /// Counters of the target, by name.
     pub counters: BTreeMap<String, u64>,
 }
 
 impl Target {
-    /// Its state, in a word.
+    /// State of the target, in a word.
     pub fn state(&self, map: &Map) -> &str {
         match &self.info {
             Ok(info) if info.state == "active" && is_draining(map, &self.entry) => "draining",
@@ -176,7 +176,7 @@ impl Report {
         Ok(Report { place, map, targets, shared, replicas, rails, here: Vec::new() })
     }
 
-    /// How full a target is that answers and is not full to the brim, which is a problem of its own.
+    /// Fullness of a target that answers and has space left; a full target is a problem of its own.
     fn fullness(&self, target: &Target) -> Fullness {
         let mdt = self.targets.iter().find(|t| t.entry.id.role == Role::Mdt);
         let mark = fullness::mark(mdt.and_then(|t| t.info.as_ref().ok()));
@@ -195,7 +195,7 @@ impl Report {
         full.chain(shared::warnings(&self.map.fs, &self.shared)).chain(rails::warnings(&self.rails)).collect()
     }
 
-    /// Everything that is wrong, named.
+    /// All problems of the file system.
     pub fn problems(&self) -> Vec<Fault> {
         let mut problems = self.here.clone();
         for target in &self.targets {
@@ -294,7 +294,7 @@ impl Report {
         lines.join("; ")
     }
 
-    /// Its replica sets.
+    /// Replica sets of the file system.
     pub fn replica_sets(&self) -> Vec<ReplicaSetView> {
         self.replicas.sets.iter().map(|info| replica::view(&self.map.fs, info)).collect()
     }

@@ -32,13 +32,13 @@ pub struct TargetEntryView {
     pub name: String,
     /// `up`, `down` or `draining`.
     pub state: &'static str,
-    /// Where it is served.
+    /// Addresses at which the target is served.
     pub addresses: Vec<String>,
     /// The host of its server.
     pub host: String,
-    /// Its epoch.
+    /// Epoch of the target.
     pub epoch: u32,
-    /// Its uuid, in hexadecimal digits.
+    /// Uuid of the target, in hexadecimal digits.
     pub uuid: String,
 }
 
@@ -54,7 +54,7 @@ pub struct Changed {
 /// An OST that was removed.
 #[derive(Debug)]
 pub struct Removed {
-    /// Its full name.
+    /// Full name of the target.
     pub name: String,
     /// The host of its server, which may end.
     pub host: String,
@@ -93,7 +93,7 @@ pub fn list(map: &Map) -> TargetListView {
     TargetListView { fs: map.fs.to_string(), map_version: map.version, targets: targets.collect() }
 }
 
-/// The one OST of a list.
+/// The single OST of a list.
 pub fn one_ost(list: &OstList, fs: &FsName) -> Result<u16> {
     match indices(std::slice::from_ref(list), fs)?[..] {
         [ost] => Ok(ost),

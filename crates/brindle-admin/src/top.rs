@@ -37,7 +37,7 @@ impl By {
     /// All of them.
     pub const ALL: [By; 4] = [By::Jobs, By::Users, By::Clients, By::Targets];
 
-    /// Its word.
+    /// Word of the grouping in options and output.
     pub fn name(self) -> &'static str {
         match self {
             By::Jobs => "jobs",
@@ -57,7 +57,7 @@ impl std::str::FromStr for By {
     }
 }
 
-/// Who asks for what.
+/// Requests by client, user and job.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct TopView {
     /// The file system.
@@ -152,7 +152,8 @@ impl Look {
         }
         look.silent.sort();
         match refused {
-            // Nobody has told anything: whoever asks may not, say.
+            // No target has answered: the refusal is the result. It says, for example, that the caller lacks
+            // the right.
             Some(fault) if look.told.is_empty() => Err(fault),
             _ => Ok(look),
         }
@@ -171,7 +172,7 @@ impl Look {
             // By the clock of the target: another one that is silent for long changes nothing.
             let passed_ns = told_before.map_or(0, |before| told.now_ns - before.now_ns);
             if self.by == By::Targets {
-                // One that nobody asks is shown all the same.
+                // A target without requests is shown, too.
                 rows.entry(target).or_insert_with(|| TopRow { name: target.clone(), ..TopRow::default() });
             }
             for row in &told.rows {
@@ -180,7 +181,8 @@ impl Look {
                     rows.entry(name).or_insert_with(|| TopRow { name: name.to_owned(), ..TopRow::default() });
                 // A row that was forgotten meanwhile has begun anew.
                 let before = before.get(row.name.as_str()).filter(|before| before.since_ns == row.since_ns);
-                // Of a row that the earlier look does not have it is known what it did since only if it began after that.
+                // The rate of a row that the earlier look lacks is known only if the row began after that
+                // look.
                 let is_new = told_before.is_some_and(|before| row.since_ns > before.now_ns);
                 let has_rate = before.is_some() || is_new;
                 add(shown, row, before.copied(), if has_rate { passed_ns as f64 / 1e9 } else { 0.0 });
@@ -200,7 +202,7 @@ impl Look {
         }
     }
 
-    /// When it was taken.
+    /// Time of the look.
     pub fn at(&self) -> Mono {
         self.at
     }
@@ -304,7 +306,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// Behind the first second.
+    /// Time after the first second, in nanoseconds.
     const ANEW_NS: i64 = 1_500_000_000;
 
     pub(crate) fn tally(count: u64, sum: u64) -> Tally {

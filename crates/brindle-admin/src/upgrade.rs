@@ -16,9 +16,9 @@ use crate::servers::Servers;
 pub struct Upgraded {
     /// The file system.
     pub fs: String,
-    /// Its format level before.
+    /// Format level before.
     pub level_before: u16,
-    /// Its format level after.
+    /// Format level after.
     pub level: u16,
     /// Whether it has changed; with `dry_run`, whether it would.
     pub changed: bool,

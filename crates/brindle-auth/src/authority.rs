@@ -10,9 +10,9 @@ use time::OffsetDateTime;
 use crate::name::sha256;
 use crate::{ClusterId, HostRole, Name};
 
-/// How long a host's certificate lasts, days. Daemons renew it when half of that has passed.
+/// Lifetime of a host's certificate, in days. Daemons renew it when half of that has passed.
 pub const CERTIFICATE_DAYS: i64 = 90;
-/// How long the authority's own certificate lasts, days.
+/// Lifetime of the authority's own certificate, in days.
 const AUTHORITY_DAYS: i64 = 20 * 365;
 /// Certificates hold from this long before they were issued, so that a host whose clock is slow can use its own.
 const BACKDATED_S: i64 = 24 * 3600;
@@ -22,7 +22,7 @@ const DAY_S: i64 = 24 * 3600;
 const KEY_LABEL: &str = "PRIVATE KEY";
 pub(crate) const CERTIFICATE_LABEL: &str = "CERTIFICATE";
 
-/// The authority of one cluster. Whoever has it can make any host.
+/// The authority of one cluster. Its owner can make any host.
 pub struct Authority {
     cluster: ClusterId,
     key: KeyPair,
@@ -55,7 +55,7 @@ impl Authority {
         self.cluster
     }
 
-    /// Its certificate, DER.
+    /// Certificate of the authority, DER.
     pub fn certificate(&self) -> &[u8] {
         &self.certificate
     }

@@ -17,16 +17,16 @@ use rustls::{
 use crate::name::sha256;
 use crate::{CERTIFICATE_DAYS, ClusterId, Identity, KeyId, Mode, Roles, identity};
 
-/// Whom a handshake has proven.
+/// Host that a handshake has proven.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proof {
     /// Name of the host, as its certificate has it.
     pub host: String,
-    /// Its roles, as its certificate has them.
+    /// Roles of the host, as its certificate has them.
     pub roles: Roles,
-    /// Its key.
+    /// Key of the host.
     pub key: KeyId,
-    /// How the connection is protected from there on.
+    /// Protection of the connection from there on.
     pub mode: Mode,
 }
 
@@ -89,7 +89,7 @@ impl Credentials {
             .with_single_cert(self.chain(), self.identity.private_key())
             .map_err(|e| cannot(&e))?;
         config.alpn_protocols = least.protocols_from();
-        // Nothing may follow the handshake that is not asked for: plain frames may begin there.
+        // The server sends no tickets behind the handshake: the client may expect plain frames there.
         config.send_tls13_tickets = 0;
         rustls::ServerConnection::new(Arc::new(config)).map_err(|e| cannot(&e))
     }
@@ -114,7 +114,8 @@ fn client(mut config: ClientConfig, least: Mode, cluster: ClusterId) -> Result<r
     rustls::ClientConnection::new(Arc::new(config), name).map_err(|e| cannot(&e))
 }
 
-/// Whom the certificate of the other side names, after a handshake that has checked it; `None` where it showed none.
+/// Host that the certificate of the other side names, after a handshake that has checked it; `None` if the
+/// other side showed no certificate.
 pub fn proof_of(tls: &rustls::CommonState) -> Result<Option<Proof>> {
     let Some(certificate) = tls.peer_certificates().and_then(<[_]>::first) else { return Ok(None) };
     let (name, key) = identity::named(certificate)?;

@@ -31,7 +31,7 @@ impl HostKey {
         Ok(HostKey { pkcs8, public })
     }
 
-    /// Its public half, 32 bytes.
+    /// Public half of the key, 32 bytes.
     pub fn public(&self) -> [u8; 32] {
         self.public
     }
@@ -49,7 +49,7 @@ impl HostKey {
     }
 }
 
-/// Who a host is, with the proof.
+/// Name of a host, with the key and certificate that prove it.
 pub struct Identity {
     name: Name,
     key_id: KeyId,
@@ -78,7 +78,7 @@ impl Identity {
         &self.name
     }
 
-    /// Its key.
+    /// Key of the host.
     pub fn key(&self) -> &HostKey {
         &self.key
     }
@@ -88,7 +88,7 @@ impl Identity {
         self.key_id
     }
 
-    /// Its certificate.
+    /// Certificate of the host.
     pub(crate) fn certificate(&self) -> &CertificateDer<'static> {
         &self.certificate
     }
@@ -102,7 +102,7 @@ impl Identity {
         rustls::pki_types::PrivatePkcs8KeyDer::from(self.key.pkcs8.clone()).into()
     }
 
-    /// The same host and key with a newer certificate, DER.
+    /// Identity of the same host and key with a newer certificate, DER.
     pub fn renewed(&self, certificate: Vec<u8>) -> Result<Identity> {
         let renewed =
             Identity::new(HostKey::from_pem(&self.key.to_pem())?, certificate, self.authority.to_vec())?;
@@ -112,7 +112,7 @@ impl Identity {
         Ok(renewed)
     }
 
-    /// Its file: PEM, to be read by root alone.
+    /// Text of the identity's file: PEM, to be read by root alone.
     pub fn to_pem(&self) -> String {
         let note = format!(
             "Identity of the host {} in the Brindle cluster {}, roles: {}. Keep it secret: it holds the host's key.\n",

@@ -5,12 +5,12 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// How frames are protected behind the handshake, from the weakest to the strongest.
+/// Protection of frames behind the handshake, from the weakest to the strongest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Mode {
     /// No handshake: whoever reaches the port is believed.
     None,
-    /// Both sides prove who they are; frames are not protected after that.
+    /// Both sides prove their identities; frames are not protected after that.
     Auth,
     /// Each frame has a keyed checksum.
     Integrity,

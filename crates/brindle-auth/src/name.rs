@@ -117,7 +117,7 @@ impl KeyId {
     }
 }
 
-/// Its first eight bytes: enough for people to tell keys apart.
+/// Shows the first eight bytes of the key: enough for people to tell keys apart.
 impl fmt::Display for KeyId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0[..8].iter().try_for_each(|byte| write!(f, "{byte:02x}"))
@@ -159,7 +159,7 @@ pub struct Name {
     pub cluster: ClusterId,
     /// The host.
     pub host: String,
-    /// Its roles.
+    /// Roles of the host.
     pub roles: Roles,
 }
 

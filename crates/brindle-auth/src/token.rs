@@ -82,7 +82,7 @@ pub struct Token {
     pub secret: Secret,
     /// Roles that the host gets.
     pub roles: Roles,
-    /// Where the MGS is.
+    /// Addresses of the MGS.
     pub mgs: Vec<Nid>,
     /// Seconds since 1970, for messages: the MGS decides by its own clock.
     pub expires_s: i64,

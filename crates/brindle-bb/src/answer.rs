@@ -16,7 +16,7 @@ pub struct Pools {
 /// A pool, counted in granules.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolAnswer {
-    /// Its name.
+    /// Name of the pool.
     pub id: String,
     /// Unit of the granularity.
     pub units: String,
@@ -38,9 +38,9 @@ pub struct Instances {
 /// A buffer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Instance {
-    /// Its number.
+    /// Number of the buffer.
     pub id: u64,
-    /// Its size.
+    /// Size of the buffer.
     pub capacity: Capacity,
     /// The session of its job.
     pub links: Links,
@@ -58,7 +58,7 @@ pub struct Capacity {
 /// The session of a buffer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Links {
-    /// Its number.
+    /// Number of the session.
     pub session: u64,
 }
 
@@ -74,7 +74,7 @@ pub struct Sessions {
 pub struct Session {
     /// Number of the buffer.
     pub id: u64,
-    /// When it was made, in seconds since 1970.
+    /// Time of creation, in seconds since 1970.
     pub created: u64,
     /// The user.
     pub owner: u32,

@@ -1,7 +1,8 @@
 //! The lines `#DW ...` and `#BB ...` of a job script.
 //!
-//! A word that cannot be used is refused with its line and column and the nearest form that can. Whatever Slurm would pass over without
-//! a word is refused too: directives below the first command, options that are not known, and what this release does not offer.
+//! A word that cannot be used is refused with its line and column and the nearest form that can. Words that
+//! Slurm would pass over silently are refused, too: directives below the first command, options that are not
+//! known, and what this release does not offer.
 
 use brindle_types::units::parse_bytes;
 use brindle_types::{Code, Fault, Result};
@@ -35,7 +36,7 @@ pub struct JobRequest {
     pub grow_max_bytes: Option<u64>,
     /// Pool of its buffer.
     pub pool: Option<String>,
-    /// What its nodes see of it.
+    /// View that the nodes of the job have of the buffer.
     #[serde(default)]
     pub access: Access,
     /// Names of the persistent buffers that it uses.
@@ -77,7 +78,7 @@ impl SwapRequest {
     }
 }
 
-/// What the nodes of a job see of its buffer.
+/// View that the nodes of a job have of its buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Access {
@@ -86,7 +87,7 @@ pub enum Access {
     Striped,
     /// A directory for each node that the others do not see.
     Private,
-    /// Both.
+    /// Both of them: a striped and a private view.
     StripedPrivate,
 }
 
@@ -105,9 +106,9 @@ impl Access {
 /// A persistent buffer that a job makes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct CreateRequest {
-    /// Its name; see [`check_name`].
+    /// Name of the buffer; see [`check_name`].
     pub name: String,
-    /// Its size, as it was written.
+    /// Size of the buffer in bytes, as the directive has it.
     pub bytes: u64,
     /// Pool that it lies in.
     pub pool: Option<String>,
@@ -134,7 +135,7 @@ pub enum Entry {
     File,
     /// The contents of a directory, with everything below it.
     Directory,
-    /// What a file names, one path a line.
+    /// A file with one path a line.
     List,
 }
 
@@ -160,7 +161,7 @@ struct Word {
     column: usize,
 }
 
-/// Reads the directives of a script. What comes behind a NUL byte is not part of it: Slurm ends scripts with one.
+/// Reads the directives of a script. Bytes behind a NUL byte are not part of it: Slurm ends scripts with one.
 pub fn parse(script: &str) -> Result<JobRequest> {
     let script = script.split('\0').next().unwrap_or_default();
     let mut reader = Reader::default();
@@ -221,7 +222,7 @@ impl Reader {
         Ok(())
     }
 
-    /// What could only be known at the end: a copy names a buffer that the job has.
+    /// Checks that need the whole script: variables are distinct, and a copy names a buffer that the job has.
     fn finish(self) -> Result<JobRequest> {
         let Reader { mut request, jobdw, places } = self;
         for (index, name) in request.persistent.iter().enumerate() {

@@ -45,9 +45,9 @@ use crate::pool::Slice;
 /// A persistent buffer that a job uses.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PersistentUse {
-    /// Its name.
+    /// Name of the buffer.
     pub name: String,
-    /// Its serial number.
+    /// Serial number of the buffer.
     pub serial: u64,
 }
 
@@ -77,9 +77,9 @@ pub const PASSED_MAX: usize = 64;
 pub struct Passed {
     /// The phase.
     pub phase: Phase,
-    /// When, in milliseconds since 1970.
+    /// Time of the step, in milliseconds since 1970.
     pub at_ms: u64,
-    /// Why an action failed at that moment; empty where none did.
+    /// Failure of an action at that moment; empty if none failed.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub failure: String,
 }
@@ -87,7 +87,7 @@ pub struct Passed {
 /// A buffer, as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Buffer {
-    /// Its number; never used twice.
+    /// Serial number of the buffer; never used twice.
     pub serial: u64,
     /// The job, as Slurm names it; of a persistent buffer its name.
     pub token: String,
@@ -97,17 +97,17 @@ pub struct Buffer {
     pub gid: u32,
     /// The pool that it lies in.
     pub pool: String,
-    /// Its size in bytes.
+    /// Size of the buffer in bytes.
     pub bytes: u64,
-    /// When it was allocated, in seconds since 1970.
+    /// Time of the allocation, in seconds since 1970.
     pub created_s: u64,
-    /// Its bricks and sizes.
+    /// Bricks of the buffer, with the size of its part of each.
     pub slices: Vec<Slice>,
     /// Copied in before the job starts.
     pub stage_in: Vec<Transfer>,
     /// Copied out after the job has ended.
     pub stage_out: Vec<Transfer>,
-    /// Where it is in its life.
+    /// Phase of the buffer.
     pub phase: Phase,
     /// Nodes on which it may be mounted.
     pub nodes: Vec<String>,
@@ -119,12 +119,12 @@ pub struct Buffer {
     pub stage_out_tried: bool,
     /// Whether the scheduler has forgotten it.
     pub torn_down: bool,
-    /// Why the last action failed; empty where it did not.
+    /// Reason why the last action failed; empty if it did not.
     pub reason: String,
     /// Whether it is persistent.
     #[serde(default)]
     pub persistent: bool,
-    /// What the nodes of the job see of it.
+    /// View that the nodes of the job have of the buffer.
     #[serde(default)]
     pub access: Access,
     /// Persistent buffers that the job uses.
@@ -136,7 +136,7 @@ pub struct Buffer {
     /// Whether a hurried teardown has thrown it away while files had still to be staged out.
     #[serde(default)]
     pub discarded: bool,
-    /// When that was, in seconds since 1970.
+    /// Time at which the buffer was discarded, in seconds since 1970.
     #[serde(default)]
     pub discarded_s: Option<u64>,
     /// Largest size that it grows to by itself; its owner does not make it larger, either.
@@ -148,13 +148,14 @@ pub struct Buffer {
     /// Whether its bricks may hold less than `slices` say, because it is being resized.
     #[serde(default)]
     pub unsettled: bool,
-    /// Why it could not be resized the last time; empty where it could.
+    /// Reason why the last resizing failed; empty if it did not.
     #[serde(default)]
     pub resize_failure: String,
     /// Swap of its nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub swap: Option<Swap>,
-    /// What it has passed through, with times. Whoever stores it notes that; nothing depends on it.
+    /// History of the buffer: phases and failures, with times. The caller that stores the buffer adds to it;
+    /// no decision depends on it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub passed: Vec<Passed>,
     /// Jobs that use a persistent buffer. Read from the rows of the jobs, under the lock of the buffer, before each step; never stored.
@@ -162,7 +163,7 @@ pub struct Buffer {
     pub users: Vec<String>,
 }
 
-/// Where a buffer is in its life; see the table above.
+/// Phase of the life of a buffer; see the table above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs, reason = "the table of the module has them")]
@@ -194,18 +195,19 @@ pub enum Goal {
     PreRun(Vec<String>),
     /// No mount on any node.
     PostRun,
-    /// Its files copied out.
+    /// The files of the buffer are copied out.
     DataOut,
-    /// Nothing left of it; kept where files would be lost.
+    /// The buffer is gone. A buffer whose files would be lost is kept.
     Teardown {
-        /// Without waiting for files to be copied out.
+        /// Whether the teardown skips copying files out.
         hurry: bool,
     },
-    /// Its files copied out, and nothing left of it if the scheduler has forgotten it.
+    /// The files are copied out, and the buffer is gone if the scheduler has forgotten its job.
     Retry,
-    /// Nothing left of it, whatever is in it.
+    /// The buffer is gone, whatever it holds.
     Drop,
-    /// Nothing left of it, because the time is over for which a buffer is kept that was thrown away.
+    /// The buffer is gone: a hurried teardown had thrown it away, and the time for which such a buffer is
+    /// kept is over.
     Expire,
     /// Larger slices, which the pool has given to the buffer: none is smaller than before.
     Grow(Vec<Slice>),
@@ -239,7 +241,7 @@ pub enum Action {
 /// Input of the state machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Somebody asks for a goal.
+    /// The caller asks for a goal.
     Asked(Goal),
     /// An action has been carried out.
     Done(Action),
@@ -464,7 +466,8 @@ fn data_out(buffer: &Buffer, goal: &Goal) -> Result<Step> {
     Ok(reached(Buffer { staged_out: true, ..buffer.at(Phase::StagedOut) }))
 }
 
-/// A job that never ran has nothing to lose. What is pending is copied, once; where that failed, or there is no time, it is kept.
+/// A job that never ran has nothing to lose. Pending files are copied out once. If that failed, or there is
+/// no time, the buffer is kept.
 fn teardown(buffer: &Buffer, hurry: bool) -> Result<Step> {
     if !buffer.nodes.is_empty() {
         return unmount(buffer);
@@ -559,7 +562,7 @@ fn failed(buffer: &Buffer, action: Action, why: &str) -> Buffer {
 }
 
 impl Goal {
-    /// What is to be done to the buffer, for a refusal.
+    /// Verb of the goal, for the text of a refusal.
     fn verb(&self) -> &'static str {
         match self {
             Goal::Setup => "set up",
@@ -575,7 +578,7 @@ impl Goal {
     }
 }
 
-/// Something that does not fit the phase.
+/// Refusal of a request that does not fit the phase.
 fn unfit(buffer: &Buffer, verb: &str) -> Fault {
     let kind = if buffer.persistent { "persistent buffer" } else { "buffer of job" };
     let fault = Fault::new(Code::WrongPhase)

@@ -22,11 +22,11 @@ const TRES_COLUMNS: [&str; 2] = ["AllocTRES", "ReqTRES"];
 /// A job of a trace that had a buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceJob {
-    /// Its number in Slurm.
+    /// Number of the job in Slurm.
     pub id: String,
-    /// When it started, in seconds since 1970 of the time zone of the trace.
+    /// Start of the job, in seconds since 1970 of the time zone of the trace.
     pub start_s: i64,
-    /// How long it ran, in seconds.
+    /// Run time of the job, in seconds.
     pub run_s: i64,
     /// Size of its buffer.
     pub bytes: u64,
@@ -37,9 +37,9 @@ pub struct TraceJob {
 pub struct Trace {
     /// Jobs that had a buffer, in the order of their starts.
     pub jobs: Vec<TraceJob>,
-    /// How many had none.
+    /// Number of jobs without a buffer.
     pub without_buffer: u64,
-    /// How many had not started or not ended.
+    /// Number of jobs that had not started or not ended.
     pub unfinished: u64,
 }
 
@@ -68,7 +68,7 @@ pub struct Outcome {
     pub used_mean_bytes: f64,
     /// Buffers whose slices are of different sizes, because the pool was fragmented.
     pub uneven: u64,
-    /// From the first start to the last end, in seconds.
+    /// Time from the first start to the last end, in seconds.
     pub span_s: i64,
 }
 
@@ -163,7 +163,7 @@ struct Run<'a> {
     pool: Pool,
     trace: &'a [TraceJob],
     waiting: VecDeque<usize>,
-    /// When buffers end, and their serial numbers.
+    /// Ends of buffers, with their serial numbers.
     ends: BinaryHeap<Reverse<(i64, u64)>>,
     waits: Vec<(i64, usize)>,
     outcome: Outcome,

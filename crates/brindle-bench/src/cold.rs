@@ -10,7 +10,7 @@ use brindle_types::{Code, Fault, Result};
 
 const DROP: &str = "/proc/sys/vm/drop_caches";
 
-/// How caches are made cold.
+/// Way to make caches cold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cold {
     /// The kernel's are not dropped.
@@ -42,7 +42,7 @@ impl Cold {
         self.keep || rustix::fs::access(DROP, rustix::fs::Access::WRITE_OK).is_ok()
     }
 
-    /// For the notes of a run.
+    /// Text for the notes of a run.
     pub fn note(&self) -> String {
         let kernel = if self.keep {
             "Caches are kept: phases that read may be answered from memory."

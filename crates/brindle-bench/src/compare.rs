@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::run::{Figure, Run, Unit, X};
 use crate::stats::Summary;
 
-/// What can be said of two figures.
+/// Conclusion from two figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -23,19 +23,19 @@ pub enum Verdict {
 /// A figure that both runs have.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Row {
-    /// As in both runs.
+    /// Case, as in both runs.
     pub case: String,
-    /// As in both runs.
+    /// Phase, as in both runs.
     pub phase: String,
-    /// As in both runs.
+    /// Unit, as in both runs.
     pub unit: Unit,
-    /// As in both runs.
+    /// Varied quantity, as in both runs.
     pub x: Option<X>,
     /// Of the first run.
     pub first: Summary,
     /// Of the second run.
     pub second: Summary,
-    /// How good the second is beside the first: 1.1 is ten percent faster, whatever the unit.
+    /// Ratio of the second to the first: 1.1 is ten percent faster, whatever the unit.
     pub ratio: f64,
     /// Whether that is more than noise.
     pub verdict: Verdict,

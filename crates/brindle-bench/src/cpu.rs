@@ -13,7 +13,7 @@ const MDT_BYTES_MAX: u64 = 1 << 30;
 /// Most memory of an OST's server, besides the requests that are in flight.
 const OST_BYTES_MAX: u64 = 512 << 20;
 
-/// Whose processor time is counted; by default nobody's.
+/// Processes whose processor time is counted; none by default.
 #[derive(Clone, Debug, Default)]
 pub struct Watched {
     /// Processes whose command lines contain one of these.
@@ -29,25 +29,26 @@ pub struct Reading {
     machine_ticks: u64,
 }
 
-/// What was used between two readings.
+/// Use of processor time between two readings.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Used {
-    /// Of the watched processes; `None` when there was none.
+    /// Processor time of the watched processes, in seconds; `None` when there was none.
     pub watched_seconds: Option<f64>,
-    /// Of everything on this machine, interrupts included.
+    /// Processor time of everything on this machine, interrupts included.
     pub machine_seconds: f64,
 }
 
 /// Memory of a watched process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ProcessMemory {
-    /// What it is: `serve mdt0`, `mount /mnt/b`, or the name of its program.
+    /// Name of the process: `serve mdt0`, `mount /mnt/b`, or the name of its program.
     pub process: String,
     /// Most memory that it has had resident since it started (VmHWM).
     pub peak_bytes: u64,
-    /// What it has resident now (VmRSS).
+    /// Resident memory now (VmRSS).
     pub resident_bytes: u64,
-    /// What it may have at most, where that is known: of a mount, and of servers whose directories are called `mdtN` or `ostN`.
+    /// Most memory that the process may have, where that is known: of a mount, and of servers whose
+    /// directories are called `mdtN` or `ostN`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes_max: Option<u64>,
 }
@@ -103,7 +104,7 @@ impl Watched {
         Reading { processes: processes.collect(), machine_ticks: busy_ticks(&machine) }
     }
 
-    /// How many processes are watched now.
+    /// Number of processes that are watched now.
     pub fn count(&self) -> usize {
         self.read().processes.len()
     }
@@ -122,7 +123,7 @@ impl Watched {
 }
 
 impl Reading {
-    /// What was used since `before`.
+    /// Use of processor time since `before`.
     pub fn since(&self, before: &Reading) -> Used {
         let ticks = self.processes.iter().map(|(id, now)| {
             // A process that was not there before has used all of its time since.
@@ -148,7 +149,7 @@ fn program_of(words: &[String]) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// What people call a process.
+/// Short name of a process, for people.
 fn name_of(words: &[String]) -> String {
     let program = program_of(words);
     let last_part = |path: &str| path.trim_end_matches('/').rsplit('/').next().unwrap_or(path).to_owned();
@@ -169,7 +170,7 @@ fn name_of(words: &[String]) -> String {
     }
 }
 
-/// What a process of that name may have of memory.
+/// Most memory that a process of that name may have.
 fn bytes_max_of(name: &str) -> Option<u64> {
     let (verb, rest) = name.split_once(' ')?;
     let target = |dir: &str| match dir.trim_end_matches(|c: char| c.is_ascii_digit()) {

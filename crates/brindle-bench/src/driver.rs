@@ -18,14 +18,14 @@ use crate::site::{self, Site};
 use crate::stop;
 use crate::team::{Launcher, Team};
 
-/// How long each of the two rates of loopback is measured in each repetition.
+/// Measuring time of each of the two rates of loopback, in each repetition.
 const LOOPBACK_TIME: Duration = Duration::from_millis(400);
 
-/// What that is, for the reader.
+/// Explanation of the limit `loopback` for the reader.
 const LOOPBACK_NOTE: &str = "Limit 'loopback': plain TCP sockets in the same run, 256-byte questions and answers (or 1 MiB pieces), \
                              one connection for each rank.";
 
-/// What was verified, for the reader.
+/// Explanation of the verification for the reader.
 const ALL_COMPARED: &str = "Everything that was read was compared with what had been written.";
 const SIZES_COMPARED: &str = "Of what tar read back only the size was compared with what had been written.";
 
@@ -76,7 +76,7 @@ pub fn run(
     Ok(run)
 }
 
-/// When a run began.
+/// Start of a run.
 pub struct RunClock {
     began: Instant,
     unix_seconds: u64,
@@ -221,7 +221,7 @@ fn repeat(plan: &Plan, setting: &Setting, team: &mut Team, samples: &mut Samples
 }
 
 impl Setting {
-    /// What a reader of the figures has to know.
+    /// Notes that a reader of the figures needs.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = vec![self.cold.note()];
         notes.push(match &self.limit {

@@ -1,4 +1,5 @@
-//! What all workloads do with files: faults that name them, aligned buffers, O_DIRECT, comparing what was read.
+//! File access for all workloads: faults that name files, aligned buffers, O_DIRECT, comparison of read
+//! bytes.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -104,14 +105,14 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// Of `len` bytes.
+    /// Buffer of `len` bytes.
     pub fn new(len: usize) -> Buffer {
         let memory = vec![0; len + ALIGN_BYTES as usize];
         let start = memory.as_ptr().align_offset(ALIGN_BYTES as usize).min(ALIGN_BYTES as usize);
         Buffer { memory, start, len }
     }
 
-    /// Its bytes.
+    /// Bytes of the buffer.
     pub fn bytes(&mut self) -> &mut [u8] {
         &mut self.memory[self.start..self.start + self.len]
     }

@@ -14,7 +14,7 @@ const MESSAGE_BYTES: usize = 256;
 /// Bytes of a piece of a stream.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// What loopback can do.
+/// Rates of loopback.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rates {
     /// Questions that were answered in a second, one after the other on each connection.
@@ -67,7 +67,7 @@ fn side_by_side(
     }
     let seconds = since.elapsed().as_secs_f64();
     for thread in answering {
-        // The other end is closed, so it ends; how is of no interest.
+        // The other end is closed, so the thread ends; its result does not matter.
         let _ = thread.join();
     }
     crate::stop::check()?;

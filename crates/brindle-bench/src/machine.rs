@@ -17,7 +17,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// This machine.
+    /// Description of this machine.
     pub fn this() -> Machine {
         let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         Machine {

@@ -19,11 +19,11 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 /// Memory that a benchmark may use for each byte of its files: caches of a client, of a server, and of the disk below.
 const BYTES_PER_BYTE: u64 = 3;
-/// And for each file or directory: inodes and entries, also several times.
+/// Memory for each file or directory: inodes and entries, also several times.
 const BYTES_PER_FILE: u64 = 16 * KIB;
 /// Most that one benchmark warms.
 const WARM_BYTES_MAX: u64 = 4 * GIB;
-/// What the kernel reports is never smaller: a huge page.
+/// Smallest unit of the kernel's figures: a huge page.
 const BLOCK_BYTES: usize = 2 * MIB as usize;
 
 /// Memory that was used once, and of which one page in each 2 MiB is kept until this is dropped.
@@ -38,8 +38,9 @@ impl Warm {
         Warm::bytes(wanted(bytes, files))
     }
 
-    /// So many bytes, but at most half of what is free and of what the control group of this process may still use; nothing
-    /// where the memory cannot be had. Empty caches first: only what is free can be warmed.
+    /// Warms `bytes` of memory, but at most half of the free memory and of the rest that the control group of
+    /// this process may use. Warms nothing where the memory cannot be had. Empty caches first: only free
+    /// memory can be warmed.
     pub fn bytes(bytes: u64) -> Warm {
         let most = free_bytes().unwrap_or(0).min(group_free_bytes().unwrap_or(u64::MAX)) / 2;
         let blocks = usize::try_from(bytes.min(most)).unwrap_or(0) / BLOCK_BYTES;
@@ -57,12 +58,12 @@ impl Warm {
         Warm { start: ptr::null_mut(), blocks: 0 }
     }
 
-    /// How much was used; 0 when nothing was.
+    /// Bytes that were warmed; 0 for none.
     pub fn len_bytes(&self) -> u64 {
         (self.blocks * BLOCK_BYTES) as u64
     }
 
-    /// For the notes of a run, if there is something to say.
+    /// Text for the notes of a run, if there is something to say.
     pub fn note(&self) -> Option<String> {
         let mib = self.len_bytes() / MIB;
         (mib > 0).then(|| {
@@ -117,7 +118,7 @@ fn free_of(meminfo: &str) -> Option<u64> {
     kib.checked_mul(KIB)
 }
 
-/// What the control groups of this process leave it, by the tightest of them; `None` when none limits it.
+/// Memory that the tightest control group of this process leaves it; `None` when none limits it.
 fn group_free_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/cgroup").ok()?;
     groups_of(&text).iter().filter_map(|group| group.free_bytes()).min()

@@ -31,14 +31,14 @@ const PUT: u16 = 2;
 const GET: u16 = 3;
 /// Body of every request: about what a read or write has.
 const BODY_BYTES: usize = 96;
-/// How long the server may take to be reached.
+/// Longest time to reach the server.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
-/// How long one of the two rates of plain loopback is measured.
+/// Measuring time of each of the two rates of plain loopback.
 const LIMIT_TIME: Duration = Duration::from_millis(400);
-/// How often a server looks whether it is to end.
+/// Interval at which a server checks whether it is to end.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What `brindle bench net` runs.
+/// Options of `brindle bench net`.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Requests in flight at once, one after the other.
@@ -106,7 +106,7 @@ impl Server {
         Ok(Server { handle, runtime })
     }
 
-    /// Where it listens.
+    /// Address of the server.
     pub fn nid(&self) -> Nid {
         self.handle.local_nid().clone()
     }

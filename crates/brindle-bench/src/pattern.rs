@@ -19,9 +19,9 @@ pub struct Pattern {
 pub struct Mismatch {
     /// Offset in the file, a multiple of eight unless the piece read began after it.
     pub offset: u64,
-    /// What was written there.
+    /// Value that was written at the offset.
     pub expected: u64,
-    /// What was read.
+    /// Value that was read.
     pub found: u64,
 }
 

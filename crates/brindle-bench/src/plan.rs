@@ -1,4 +1,4 @@
-//! What is to be run: plans of phases, and the settings that all plans of a run share.
+//! Plans of phases, and the settings that all plans of a run share.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use crate::rank::{Job, Phase};
 use crate::run::{Directory, Unit, X};
 use crate::team::Launcher;
 
-/// What the command line says about all plans.
+/// Settings from the command line for all plans.
 #[derive(Clone, Debug)]
 pub struct Setting {
     /// Directories to measure: several mounts of one file system.
@@ -19,17 +19,17 @@ pub struct Setting {
     pub ranks: u32,
     /// Repetitions of each phase.
     pub repeat: u32,
-    /// How caches are made cold.
+    /// Way to make caches cold.
     pub cold: Cold,
     /// Whether write phases end with fsync of each file.
     pub fsync: bool,
     /// Whether what is read is compared with what was written.
     pub verify: bool,
-    /// Of the contents of files.
+    /// Seed of the contents of files.
     pub seed: u64,
-    /// Whose processor time is counted.
+    /// Processes whose processor time is counted.
     pub watched: Watched,
-    /// What ranks are.
+    /// Kind of ranks.
     pub launcher: Launcher,
 }
 
@@ -52,17 +52,17 @@ impl Setting {
 /// A case: ranks that go through phases together.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What people call it.
+    /// Name of the case, for people.
     pub case: String,
-    /// What is varied, where something is.
+    /// Varied quantity, if there is one.
     pub x: Option<X>,
     /// Ranks at once.
     pub ranks: u32,
-    /// How many of the directories are used.
+    /// Number of directories that are used.
     pub mounts: usize,
     /// Whether ranks are threads whatever the setting says.
     pub threads: bool,
-    /// What each rank does.
+    /// Work of each rank.
     pub job: Job,
     /// Phases before the first repetition, not measured.
     pub once: Vec<Phase>,
@@ -101,11 +101,11 @@ impl Plan {
 /// A phase of each repetition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// What is done.
+    /// Phase to run.
     pub phase: Phase,
-    /// What people call it; `None` when it is not measured.
+    /// Name of the phase, for people; `None` when it is not measured.
     pub name: Option<String>,
-    /// In what it is counted.
+    /// Unit of the figure.
     pub unit: Unit,
     /// Whether caches are made cold before it.
     pub cold: bool,

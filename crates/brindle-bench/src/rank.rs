@@ -9,16 +9,16 @@ use crate::cpu;
 use crate::stop::Halt;
 use crate::workload::{ior, list, mdtest, random, tree};
 
-/// What a rank is to know before its first phase.
+/// Facts that a rank needs before its first phase.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Spec {
     /// Number of the rank, from 0.
     pub rank: u32,
-    /// How many there are.
+    /// Number of ranks.
     pub ranks: u32,
     /// Directories that show the same files through one mount each; ranks take them in turn.
     pub dirs: Vec<PathBuf>,
-    /// Of the contents of files.
+    /// Seed of the contents of files.
     pub seed: u64,
     /// Whether what is read is compared with what was written.
     pub verify: bool,
@@ -26,7 +26,7 @@ pub struct Spec {
     pub fsync: bool,
     /// Whether this rank is a thread among others, so that only its own processor time is to be counted.
     pub thread: bool,
-    /// What to do.
+    /// Work to do.
     pub job: Job,
 }
 
@@ -57,7 +57,7 @@ pub enum Job {
     Tree(tree::Job),
 }
 
-/// What ranks do together; each workload has some of these.
+/// Phase in which ranks work together; each workload has some of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Phase {
     /// Writes everything, in order.
@@ -90,12 +90,12 @@ pub enum Phase {
     Clean,
 }
 
-/// What a rank did in a phase.
+/// Counts of a rank in a phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tally {
-    /// When it began, in nanoseconds of the monotonic clock, which is one for all processes.
+    /// Start of the phase, in nanoseconds of the monotonic clock, which is one for all processes.
     pub start_ns: u64,
-    /// When it ended.
+    /// End of the phase, on the same clock.
     pub end_ns: u64,
     /// Calls, files, entries.
     pub operations: u64,
@@ -119,7 +119,7 @@ pub struct Rank {
 }
 
 impl Rank {
-    /// Before the first phase.
+    /// Rank before its first phase.
     pub fn new(spec: Spec) -> Rank {
         Rank { spec, random: random::State::default() }
     }

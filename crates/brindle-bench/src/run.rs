@@ -23,21 +23,21 @@ pub struct Run {
     pub workload: String,
     /// Name and version of the program.
     pub program: String,
-    /// What the user calls this run: a commit, a peer.
+    /// Label of the run from the user: a commit, a peer.
     pub label: Option<String>,
     /// When it began, in seconds since 1970.
     pub started_unix_seconds: u64,
-    /// How long it took altogether.
+    /// Duration of the run.
     pub duration_seconds: f64,
-    /// What it ran on.
+    /// Machine of the run.
     pub machine: Machine,
-    /// What was measured.
+    /// Directories that were measured.
     pub directories: Vec<Directory>,
-    /// What the figures are compared with, where that is a directory.
+    /// Directory that the figures are compared with, if it is one.
     pub limit: Option<Directory>,
-    /// How much of what, by name.
+    /// Sizes and counts, by name.
     pub parameters: BTreeMap<String, Value>,
-    /// What a reader has to know: how caches were dropped, whose processor time is counted, which limit was used.
+    /// Notes for the reader: how caches were dropped, whose processor time is counted, which limit was used.
     pub notes: Vec<String>,
     /// Memory of the processes of the file system at the end.
     #[serde(default)]
@@ -49,7 +49,7 @@ pub struct Run {
 /// A directory that was measured.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Directory {
-    /// As it was given.
+    /// Path, as it was given.
     pub path: String,
     /// Type of its file system: `fuse.brindle`, `ext4`.
     pub file_system: String,
@@ -73,7 +73,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// As it is printed.
+    /// Text of the unit in output.
     pub fn text(self) -> &'static str {
         match self {
             Unit::MibPerSecond => "MiB/s",
@@ -88,7 +88,7 @@ impl Unit {
         matches!(self, Unit::MibPerSecond | Unit::OpsPerSecond)
     }
 
-    /// How good `value` is beside `other`: 1 for equal, 0.5 for half as fast.
+    /// Quality of `value` beside `other`: 1 for equal, 0.5 for half as fast.
     pub fn fraction(self, value: f64, other: f64) -> f64 {
         if self.more_is_better() { value / other } else { other / value }
     }
@@ -103,7 +103,7 @@ pub struct Figure {
     pub phase: String,
     /// In what `summary` and the values of the samples are counted.
     pub unit: Unit,
-    /// What is varied, where something is: threads.
+    /// Varied quantity, if there is one: threads.
     pub x: Option<X>,
     /// Every repetition.
     pub samples: Vec<Sample>,
@@ -111,9 +111,9 @@ pub struct Figure {
     pub summary: Summary,
     /// Median processor time of the file system's processes per GiB moved; `None` where nothing was counted or moved.
     pub cpu_seconds_per_gib: Option<f64>,
-    /// Likewise per operation.
+    /// Median processor time for each operation, in microseconds.
     pub cpu_microseconds_per_operation: Option<f64>,
-    /// What the figure is compared with.
+    /// Limits that the figure is compared with.
     pub limits: Vec<Limit>,
 }
 
@@ -122,7 +122,7 @@ pub struct Figure {
 pub struct X {
     /// `threads`.
     pub name: String,
-    /// How many.
+    /// Value of the quantity.
     pub value: f64,
 }
 
@@ -158,12 +158,12 @@ impl Sample {
     }
 }
 
-/// Something below that no figure can exceed for long, measured in the same run in turn with the figure.
+/// Limit that no figure can exceed for long, measured in the same run in turn with the figure.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Limit {
     /// `disk` or `loopback`.
     pub name: String,
-    /// Its repetitions, in the unit of the figure.
+    /// Repetitions of the limit, in the unit of the figure.
     pub samples: Vec<f64>,
     /// Of the samples.
     pub summary: Summary,
@@ -172,7 +172,7 @@ pub struct Limit {
 }
 
 impl Run {
-    /// What is said of the memory of the file system; `None` where nothing was looked at.
+    /// Note on the memory of the file system; `None` if no process was watched.
     pub fn memory_note(&self) -> Option<String> {
         let each: Vec<String> = self.memory.iter().map(|m| format!("{} {}", m.process, m.peak())).collect();
         (!each.is_empty()).then(|| format!("Memory, most since each process started: {}.", each.join(", ")))
@@ -210,7 +210,7 @@ impl Figure {
         }
     }
 
-    /// What tells it from the others of its run.
+    /// Key of the figure among those of its run.
     pub fn key(&self) -> (String, String, Option<u64>) {
         (self.case.clone(), self.phase.clone(), self.x.as_ref().map(|x| x.value.to_bits()))
     }

@@ -16,7 +16,7 @@ const FILES_PER_DIR: u32 = 1000;
 /// Every so many files one has this many bytes; the others are empty.
 const LARGE: (u32, usize) = (100, 6000);
 
-/// What to run and how much of it.
+/// Programs to run, and the size of the tree.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SearchOptions {
     /// Files of the tree.
@@ -28,7 +28,7 @@ pub struct SearchOptions {
 /// Two commands that do the same; the directory of the tree is put in for the word `{}`.
 #[derive(Clone, Debug)]
 pub struct Pair {
-    /// What they do.
+    /// Name of the task.
     pub name: &'static str,
     /// Walks the mount.
     pub walk: Vec<OsString>,
@@ -39,7 +39,7 @@ pub struct Pair {
 /// Figures of one pair, in seconds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SearchRow {
-    /// What they do.
+    /// Name of the task.
     pub name: String,
     /// Lines that both print.
     pub lines: u64,
@@ -47,7 +47,7 @@ pub struct SearchRow {
     pub walk_seconds: f64,
     /// Median of asking.
     pub ask_seconds: f64,
-    /// How many times faster asking is.
+    /// Ratio of the times: walking over asking.
     pub ratio: f64,
 }
 
@@ -56,7 +56,7 @@ pub struct SearchRow {
 pub struct SearchReport {
     /// `brindle-bench-search/1`.
     pub schema: String,
-    /// What was run.
+    /// Options of the run.
     pub options: SearchOptions,
     /// The figures.
     pub rows: Vec<SearchRow>,

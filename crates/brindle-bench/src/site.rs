@@ -14,12 +14,12 @@ use crate::files::failed;
 
 /// Names of this process so far.
 static NEXT: AtomicU32 = AtomicU32::new(0);
-/// How often removing is tried while a rank that was killed is still going away.
+/// Number of tries to remove, while a killed rank is still going away.
 const REMOVE_TRIES: u32 = 20;
 const REMOVE_PAUSE: Duration = Duration::from_millis(50);
 /// Free space that is left to others.
 const SPARE_BYTES: u64 = 64 * MIB;
-/// Of what is written, this part more is asked for: file systems keep records of their own.
+/// Additional space to ask for, as a part of the written bytes: file systems keep records of their own.
 const OVERHEAD_OF: u64 = 16;
 
 /// A directory of the benchmark's own, as seen through each of the directories that were given.
@@ -58,7 +58,7 @@ impl Site {
         Ok(dirs)
     }
 
-    /// Where it is.
+    /// Path of the directory.
     pub fn path(&self) -> &Path {
         &self.work[0]
     }

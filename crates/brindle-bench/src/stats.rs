@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What a row of samples comes to. Quartiles by linear interpolation between the sorted samples.
+/// Summary of a row of samples. Quartiles by linear interpolation between the sorted samples.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Summary {
     /// Half of the samples are not larger.
@@ -19,7 +19,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Of at least one sample; `None` for none.
+    /// Summary of the samples; `None` for none.
     pub fn of(samples: &[f64]) -> Option<Summary> {
         let mut sorted = samples.to_vec();
         sorted.sort_by(f64::total_cmp);

@@ -12,7 +12,7 @@ extern "C" fn ask(_signal: libc::c_int) {
     ASKED.store(true, Ordering::SeqCst);
 }
 
-/// From now on SIGINT and SIGTERM only raise the flag.
+/// Makes SIGINT and SIGTERM raise the flag, and do nothing else.
 pub fn listen() {
     for signal in [libc::SIGINT, libc::SIGTERM] {
         // SAFETY: the handler stores into an atomic and nothing else, which is async-signal-safe.
@@ -25,7 +25,7 @@ pub fn asked() -> bool {
     ASKED.load(Ordering::SeqCst)
 }
 
-/// What a benchmark that was interrupted returns.
+/// Fault of an interrupted benchmark.
 pub fn fault() -> Fault {
     Fault::new(Code::Interrupted).what("the benchmark was interrupted").data("its own files were removed")
 }

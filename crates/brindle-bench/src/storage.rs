@@ -29,10 +29,10 @@ use crate::team::{Launcher, Team};
 use crate::workload::ior;
 use crate::{cpu, files};
 
-/// Of the file system that the store is made for; any will do.
+/// Id of the file system that the store is made for; any will do.
 const FS_ID: u64 = 0xbe9c;
 
-/// What `brindle bench storage` runs.
+/// Options of `brindle bench storage`.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Numbers of objects.
@@ -50,7 +50,7 @@ pub struct Options {
 struct Case {
     objects: u32,
     threads: u32,
-    /// Of the objects; a destroyed one is never made again, so each repetition has its own.
+    /// Generation of the objects. A destroyed object is never made again, so each repetition has its own.
     generation: u64,
     /// Calls of each thread.
     records: u64,
@@ -287,7 +287,7 @@ async fn write(store: &ObjectStore, case: Case, thread: u32) -> Result<()> {
 }
 
 async fn read(store: &ObjectStore, case: Case, thread: u32) -> Result<()> {
-    // What another thread wrote, as far as there is more than one.
+    // The bytes of another thread are read, if there is more than one.
     let (object, start) = case.piece((thread + 1) % case.threads);
     let pattern = Pattern::of(case.seed, u64::from(object));
     for record in 0..case.records {

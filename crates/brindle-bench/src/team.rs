@@ -21,15 +21,15 @@ use crate::stop::{self, Halt};
 
 /// Longest time of a phase; a file system that hangs ends the benchmark.
 const PHASE_LIMIT: Duration = Duration::from_secs(4 * 3600);
-/// How often the team looks whether it is to end.
+/// Interval at which the team checks whether it is to end.
 const LOOK: Duration = Duration::from_millis(50);
-/// How far ahead a phase is announced, so that every rank is ready when it begins.
+/// Lead time of the announcement of a phase, so that every rank is ready when the phase begins.
 const AHEAD_NS: u64 = 5_000_000;
 const AHEAD_NS_PER_RANK: u64 = 100_000;
-/// How long a rank may take to go away by itself.
+/// Longest time for a rank to end by itself.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What ranks are.
+/// Kind of ranks.
 #[derive(Clone, Debug)]
 pub enum Launcher {
     /// Threads of this process.
@@ -38,35 +38,35 @@ pub enum Launcher {
     Processes {
         /// The program.
         program: PathBuf,
-        /// Its arguments.
+        /// Arguments of the program.
         arguments: Vec<OsString>,
     },
 }
 
-/// What a team is told: begin this phase at this time of the monotonic clock.
+/// Order to a team: begin this phase at this time of the monotonic clock.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Order {
     phase: Phase,
     start_at_ns: u64,
 }
 
-/// What a rank answers.
+/// Answer of a rank.
 #[derive(Debug, Serialize, Deserialize)]
 enum Answer {
     Done(Tally),
     Failed(Fault),
 }
 
-/// What a phase came to, all ranks together.
+/// Result of a phase, all ranks together.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outcome {
-    /// From the first start to the last end.
+    /// Time from the first start to the last end, in seconds.
     pub seconds: f64,
-    /// Of all ranks.
+    /// Operations of all ranks.
     pub operations: u64,
-    /// Of all ranks.
+    /// Bytes of all ranks.
     pub bytes: u64,
-    /// Of all ranks.
+    /// Processor time of all ranks, in seconds.
     pub cpu_seconds: f64,
 }
 
@@ -196,7 +196,7 @@ fn start_process(
         for line in said.into_iter().flat_map(|out| BufReader::new(out).lines()) {
             let read = line.ok().and_then(|line| serde_json::from_str(&line).ok());
             let ended = read.is_none();
-            // Nobody listens any more when the team was dismissed.
+            // After the team was dismissed nobody listens any more.
             if answers.send(read.unwrap_or_else(|| gone(rank))).is_err() || ended {
                 return;
             }
@@ -255,7 +255,7 @@ impl Member {
                     // its number means nothing else yet.
                     unsafe { libc::kill(-(child.id() as libc::pid_t), libc::SIGKILL) };
                 }
-                // It has ended or been killed, so this ends.
+                // The child has ended or been killed, so the wait ends.
                 let _ = child.wait();
             }
             // A thread in a call that never ends cannot be ended; it is left behind.

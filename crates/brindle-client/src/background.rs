@@ -6,7 +6,7 @@ use brindle_wire::mds::report::{REPORT_ITEMS_MAX, ReportReq, WriteReport};
 use crate::Client;
 use crate::inodes::{Carry, Due};
 
-/// How often files being written are reported.
+/// Interval at which a mount reports files that are being written.
 const REPORT_EVERY_MS: u64 = 1_000;
 
 impl Client {

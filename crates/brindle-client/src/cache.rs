@@ -13,7 +13,8 @@ use crate::handles::Handle;
 /// Most inodes whose kept version is remembered.
 const VERSIONS_MAX: usize = 1 << 16;
 
-/// The rest of forgetting attributes, to be awaited; `None` when the kernel has forgotten them already.
+/// Invalidation of attributes in the kernel that is still under way, to be awaited; `None` when the kernel
+/// has forgotten them already.
 pub type Forgetting = Option<BoxFuture<'static, ()>>;
 
 /// Completes when all of this is done.
@@ -93,7 +94,7 @@ pub(crate) struct KeptVersions {
 #[derive(Default)]
 struct Versions {
     found: BTreeMap<Ino, Found>,
-    /// Of the last one that was found.
+    /// Number of the last version that was found.
     number: u64,
 }
 
@@ -169,9 +170,10 @@ impl Client {
         number.is_none()
     }
 
-    /// Whoever keeps pages reads through a handle, or closes a descriptor of it: so the open that gave it has returned there, and if
-    /// [`crate::Opened::keep_cache`] was not set, the pages of before are gone. Not to be called for a RELEASE: that may be all
-    /// that becomes of a handle, where an open fails after it was answered.
+    /// Notes that the open of this handle has returned in the kernel. A read through the handle, or the close
+    /// of a descriptor, proves it. If [`crate::Opened::keep_cache`] was not set, the older pages are gone by
+    /// then. Not to be called for a RELEASE: a handle gets only a RELEASE where an open fails after its
+    /// answer.
     pub fn open_returned(&self, number: u64) {
         let Ok(handle) = self.handles.get(number) else { return };
         // Once is enough.

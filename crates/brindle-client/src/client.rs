@@ -33,13 +33,13 @@ use crate::readahead::{CHUNKS_BYTES_MAX, PIECES_BYTES_MAX};
 use crate::session::{MdtHost, OstHost, Session};
 use crate::unsynced::{Budget, KEPT_BYTES_MAX};
 
-/// How long a mount waits for the MGS, and then for the MDT.
+/// Longest wait of a mount for the MGS, and then for the MDT.
 const MOUNT_TIMEOUT_MS: u64 = 15_000;
-/// How long a call waits for the map to name its target.
+/// Longest wait of a call for a map that names its target.
 const TARGET_TIMEOUT_MS: u64 = 30_000;
-/// How long an unmount waits for the MDT to take the goodbye.
+/// Longest wait of an unmount for the MDT to take the goodbye.
 const GOODBYE_TIMEOUT_MS: u64 = 2_000;
-/// How much of it OSTs may take to answer.
+/// Part of that time that OSTs may take to answer.
 const RETURN_TIMEOUT_MS: u64 = 500;
 
 /// Mechanisms that a mount can do without; all are on unless turned off.
@@ -61,7 +61,7 @@ pub struct Switches {
     pub local_sockets: bool,
     /// Opening a released file brings it back, and waits for that (note 028).
     pub recall: bool,
-    /// So does opening it with O_NONBLOCK.
+    /// Opening a released file with O_NONBLOCK recalls it, too.
     pub nonblock_recall: bool,
 }
 
@@ -96,7 +96,8 @@ pub struct MountConfig {
     pub switches: Switches,
     /// Whether every write(2) is as one to a file opened with O_SYNC.
     pub sync: bool,
-    /// How long an OST may be unreachable before what needs it fails; `None`: it is waited for.
+    /// Longest time that an OST may be unreachable before a call to it fails; `None`: calls wait without
+    /// limit.
     pub failout_ms: Option<u64>,
 }
 
@@ -119,7 +120,7 @@ pub struct Client {
     /// The next number of an append by several.
     pub(crate) append_numbers: AtomicU64,
     pub(crate) kept: Arc<Budget>,
-    /// For what is fetched before it is asked for, and for long pieces of it.
+    /// Budget of bytes that are fetched before they are asked for, and of long pieces of them.
     pub(crate) ahead: Arc<Budget>,
     pub(crate) pieces: Arc<Budget>,
     pub(crate) grants: Arc<Grants>,
@@ -139,7 +140,8 @@ impl Client {
         &self.targets
     }
 
-    /// Connects to the MGS, fetches the map and opens a session at the MDT. What the MDT sends is taken in by `mdt_tasks`.
+    /// Connects to the MGS, fetches the map and opens a session at the MDT. `mdt_tasks` takes in the messages
+    /// of the MDT.
     pub async fn mount(
         config: MountConfig,
         seams: Seams,
@@ -196,7 +198,7 @@ impl Client {
         uuid[..8].copy_from_slice(&seams.rng.next_u64().to_be_bytes());
         uuid[8..].copy_from_slice(&seams.rng.next_u64().to_be_bytes());
         Arc::new_cyclic(|this: &Weak<Client>| {
-            // Nobody else sets the pointer.
+            // The pointer is set here only.
             let _ = endpoint.this.set(this.clone());
             Client {
                 config,
@@ -256,7 +258,8 @@ impl Client {
                 self.handles.all().into_iter().filter_map(|handle| self.close_later(handle.number).ok());
             let closing: Vec<_> = closing.collect();
             self.closes.hurry();
-            // What cannot be told now is lost like in a crash of this client, and nobody waits for it.
+            // A report that cannot be sent now is lost, as in a crash of this client. The unmount does not
+            // wait for it.
             join(join_all(closing), self.return_grants()).await;
             // And what was closed a moment ago.
             for inode in self.inodes.all() {
@@ -306,7 +309,7 @@ impl Client {
         self.uuid
     }
 
-    /// Its session now.
+    /// Identity of the current session.
     pub fn identity(&self) -> Identity {
         self.session.identity()
     }
@@ -336,7 +339,7 @@ impl Client {
     }
 }
 
-/// How a mount calls: as its session; the MDT asks back.
+/// Endpoint of a mount: it calls as its session, and answers notices of the MDT.
 struct MountEndpoint {
     this: Arc<OnceLock<Weak<Client>>>,
     /// Runs what takes in the MDT's answers.

@@ -11,7 +11,8 @@ use brindle_stdx::Mono;
 use brindle_types::attr::Time;
 use parking_lot::Mutex;
 
-/// How long a bound is good for: two clocks drift apart, by some 100 us in this time and by 5 ms where one is being corrected, and may be set.
+/// Validity of a bound. In this time two clocks drift apart by some 100 us, by 5 ms where one is being
+/// corrected, and either may be set.
 const BOUND_MS: u64 = 10_000;
 
 #[derive(Debug, Default)]

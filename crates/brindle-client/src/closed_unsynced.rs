@@ -18,9 +18,9 @@ use crate::inodes::Inode;
 
 /// OSTs sync what is dirty within 5 s; after this time a closed file hardly needs a sync any more.
 const OSTS_SYNC_WITHIN_MS: u64 = 10_000;
-/// How often it is looked whether that time is over for some.
+/// Interval of the search for objects whose time is over.
 const LOOK_EVERY_MS: u64 = 2_500;
-/// How long an OST may take; then it is asked again in the next round.
+/// Longest wait for an OST; the next round asks it again.
 pub(crate) const ANSWER_WITHIN_MS: u64 = 30_000;
 /// Most objects that are remembered.
 const LEFT_MAX: usize = 1 << 16;
@@ -28,13 +28,13 @@ const LEFT_MAX: usize = 1 << 16;
 /// An object of a closed file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClosedObject {
-    /// Its OST.
+    /// OST of the object.
     pub ost: u16,
     /// Oldest boot term under which it was written.
     pub term: u32,
     /// Identity of the contents that it belongs to ([`Layout::body`]).
     pub body: Pair,
-    /// When the file was closed.
+    /// Time of the close.
     pub closed: Mono,
 }
 
@@ -72,7 +72,7 @@ impl ClosedUnsynced {
         by_ost
     }
 
-    /// Those of a file that a layout does not name any more, by OST: it was moved since.
+    /// Objects of a file that its layout does not name any more, by OST: the file was moved since.
     pub fn outside(&self, ino: Ino, layout: &Layout) -> BTreeMap<u16, Vec<(ObjectId, ClosedObject)>> {
         let first = |ino| ObjectId { ino, generation: Pair::ZERO, stripe: 0 };
         let mut by_ost: BTreeMap<u16, Vec<_>> = BTreeMap::new();
@@ -146,11 +146,11 @@ impl Client {
                 self.closed_unsynced.by_ost(|left| now.ms_since(left.closed) > OSTS_SYNC_WITHIN_MS)
             {
                 if map.is_removed(TargetId::ost(ost)) {
-                    // What lay there was moved and synced before.
+                    // Objects of a removed OST were moved and synced before.
                     due.iter().for_each(|(object, left)| self.closed_unsynced.forget(object, *left));
                     continue;
                 }
-                // Those that are synced cost nothing. Whether there was a loss is told by the next fsync.
+                // Objects that are synced already cost nothing. The next fsync tells of a loss.
                 let synced = self.seams.timeout_ms(ANSWER_WITHIN_MS, self.sync_left(ost, &due)).await;
                 if let Some(Err(fault)) = synced {
                     tracing::debug!(ost, %fault, "of what was closed unsynced");

@@ -1,8 +1,9 @@
 //! Control of a running mount by commands: a Unix socket, one JSON request a line, one JSON answer a line (of a scan: one
 //! a page).
 //!
-//! Served by the mount daemon at a path that it chooses; asked by `lfs` and `brindle` through [`ask`] and [`ask_scan`]. Never part of a
-//! simulation. What changes something, or tells names, is done with the rights of the process at the other end.
+//! Served by the mount daemon at a path that it chooses; asked by `lfs` and `brindle` through [`ask`] and
+//! [`ask_scan`]. Never part of a simulation. Requests that change something, or tell names, run with the
+//! rights of the process at the other end.
 
 mod peer;
 mod quota;
@@ -44,7 +45,7 @@ const CONNECTIONS_MAX: usize = 64;
 pub enum Request {
     /// Source of the mount, and state of the servers.
     Status,
-    /// How a file lies, or what a directory's default is.
+    /// Layout of a file, or the default of a directory.
     Getstripe {
         /// Inode number.
         ino: u64,
@@ -60,7 +61,7 @@ pub enum Request {
     Migrate {
         /// Inode number.
         ino: u64,
-        /// Where the piece begins.
+        /// Offset at which the piece begins.
         offset: u64,
         /// The wanted layout; `null`: the one that the file has.
         policy: Option<LayoutPolicy>,
@@ -69,12 +70,12 @@ pub enum Request {
         /// Most bytes to copy.
         copy_max_bytes: u64,
     },
-    /// From an inode to its FID.
+    /// Asks for the FID of an inode.
     Path2fid {
         /// Inode number.
         ino: u64,
     },
-    /// From a FID to the paths of its inode, from the root of the file system.
+    /// Asks for the paths of the inode of a FID, from the root of the file system.
     Fid2path {
         /// The FID.
         fid: String,
@@ -85,14 +86,14 @@ pub enum Request {
     Df,
     /// Usage and limits of a user, group or project.
     Quota {
-        /// Whose usage.
+        /// Owner whose usage is asked for.
         owner: QuotaOwner,
         /// Number of the user, group or project.
         id: u32,
     },
     /// Limit what a user, group or project may use.
     SetQuota {
-        /// Whose limits.
+        /// Owner whose limits are set.
         owner: QuotaOwner,
         /// Number of the user, group or project.
         id: u32,
@@ -103,21 +104,21 @@ pub enum Request {
     },
     /// Usage, limits and grace times of an owner, or the defaults of a kind of owner.
     QuotaShow {
-        /// Whose.
+        /// Subject of the question.
         subject: QuotaSubject,
     },
     /// Change limits or grace times, or say what would be.
     QuotaChange {
-        /// Whose.
+        /// Subject of the change.
         subject: QuotaSubject,
-        /// What.
+        /// Change to make.
         change: QuotaChange,
         /// Only say what would be.
         dry_run: bool,
     },
-    /// Everybody who uses something or has limits, a page at a time.
+    /// Owners that use something or have limits, a page at a time.
     QuotaList {
-        /// Which kind of owner.
+        /// Kind of owner.
         owner: QuotaOwner,
         /// Owners behind this number.
         behind: Option<u32>,
@@ -145,7 +146,7 @@ pub enum Request {
     HsmAct {
         /// Inode number.
         ino: u64,
-        /// What.
+        /// Action to ask for.
         ask: HsmAsk,
     },
     /// Set and clear flags of tiering.
@@ -174,13 +175,13 @@ pub struct TargetStatus {
     pub name: String,
     /// Whether this client is connected to it.
     pub connected: bool,
-    /// For how long that is so, or not, in milliseconds.
+    /// Time since `connected` has its value, in milliseconds.
     pub since_ms: u64,
-    /// Where it is served, as the map says.
+    /// Addresses of the target in the map.
     pub nids: Vec<String>,
     /// Requests in flight.
     pub requests_in_flight: u64,
-    /// Why the last connection ended.
+    /// Reason why the last connection ended.
     pub last_error: Option<String>,
 }
 
@@ -208,9 +209,9 @@ pub struct TargetSpace {
 pub struct WaitLine {
     /// The call that waits.
     pub what: String,
-    /// For whom.
+    /// Name of the target that the call waits for.
     pub target: String,
-    /// For how long, in milliseconds.
+    /// Waiting time, in milliseconds.
     pub ms: u64,
 }
 
@@ -218,7 +219,7 @@ pub struct WaitLine {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// To [`Request::Status`].
+    /// Answer to [`Request::Status`].
     Status {
         /// File system.
         fs: String,
@@ -231,47 +232,47 @@ pub enum Answer {
         /// The targets that this client talks to.
         targets: Vec<TargetStatus>,
     },
-    /// To [`Request::Getstripe`].
+    /// Answer to [`Request::Getstripe`].
     Stripe {
-        /// Of a regular file.
+        /// Layout; of a regular file only.
         layout: Option<Layout>,
-        /// Of a directory that has a default of its own.
+        /// Policy; only of a directory that has a default of its own.
         policy: Option<LayoutPolicy>,
         /// Policy of a new file here.
         effective: LayoutPolicy,
         /// Number of layout changes so far.
         layout_gen: u32,
     },
-    /// To [`Request::Migrate`].
+    /// Answer to [`Request::Migrate`].
     Migrated {
-        /// Where the next piece begins; `null` when all is done.
+        /// Offset of the next piece; `null` when all is done.
         next: Option<u64>,
         /// Bytes of the file that were copied.
         copied_bytes: u64,
         /// Size of the file.
         size_bytes: u64,
     },
-    /// To [`Request::Path2fid`].
+    /// Answer to [`Request::Path2fid`].
     Fid(String),
-    /// To [`Request::Fid2path`].
+    /// Answer to [`Request::Fid2path`].
     Paths(Vec<Vec<u8>>),
-    /// To [`Request::Waits`].
+    /// Answer to [`Request::Waits`].
     Waits(Vec<WaitLine>),
-    /// To [`Request::Df`].
+    /// Answer to [`Request::Df`].
     Df(Vec<TargetSpace>),
-    /// To [`Request::Quota`] and [`Request::SetQuota`].
+    /// Answer to [`Request::Quota`] and [`Request::SetQuota`].
     Quota(QuotaUseResp),
-    /// To [`Request::QuotaShow`] and [`Request::QuotaChange`].
+    /// Answer to [`Request::QuotaShow`] and [`Request::QuotaChange`].
     QuotaShow(QuotaShowResp),
-    /// To [`Request::QuotaList`].
+    /// Answer to [`Request::QuotaList`].
     QuotaList(QuotaListResp),
-    /// To [`Request::Project`] and [`Request::SetProject`].
+    /// Answer to [`Request::Project`] and [`Request::SetProject`].
     Project(Project),
-    /// To [`Request::HsmState`].
+    /// Answer to [`Request::HsmState`].
     HsmState(HsmStateResp),
-    /// To [`Request::Map`].
+    /// Answer to [`Request::Map`].
     Map(Map),
-    /// To [`Request::Scan`], several times.
+    /// Answer to [`Request::Scan`]; there are several.
     Scan(ScanPage),
     /// Done.
     Done,
@@ -289,7 +290,7 @@ pub async fn serve(client: Arc<Client>, path: &Path) -> Result<(), Fault> {
         _ => {}
     }
     let listener = UnixListener::bind(path).map_err(failed)?;
-    // Everybody may ask; rights are checked by what is asked.
+    // Every user may connect; each request checks the rights of its caller.
     let everybody = std::os::unix::fs::PermissionsExt::from_mode(0o666);
     std::fs::set_permissions(path, everybody).map_err(failed)?;
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
@@ -303,7 +304,7 @@ pub async fn serve(client: Arc<Client>, path: &Path) -> Result<(), Fault> {
             }
             let client = accepting.clone();
             accepting.seams.spawn("control.conn", async move {
-                // Whoever asked has gone; there is nobody to tell.
+                // The caller may have gone; there is nobody to tell.
                 let _ = converse(&client, stream).await;
                 drop(permit);
             });

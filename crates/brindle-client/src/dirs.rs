@@ -39,10 +39,10 @@ const FLOORS: usize = 4096;
 /// Files that are looked at to find some to be opened ahead.
 const LOOKED_AT_MAX: usize = 1024;
 
-/// Where a name leads: an inode, or nowhere.
+/// Target of a name: an inode, or none.
 pub(crate) type Lead = Option<(Ino, FileType)>;
 
-/// Everything known.
+/// Cache of names and attributes, with the leases that cover them.
 pub(crate) struct Dirs {
     inner: Mutex<Inner>,
     /// The keeper of attributes of directories.
@@ -63,10 +63,11 @@ struct Inner {
     attrs: HashMap<Ino, Known>,
     /// Directories whose rights the lease of their parent covers: of those attributes only they are known.
     rights: HashMap<Ino, Known>,
-    /// Of attributes and rights.
+    /// Floors of attributes and rights.
     floors: Floors,
-    /// Of leases, and of what was told under them. Apart from the others, because every file that is made and open for writing
-    /// raises a floor: 4096 of them would take along the directory that they are made in.
+    /// Floors of leases, and of information under them. Apart from the others, because every file that is
+    /// made and open for writing raises a floor: 4096 of them would take along the directory that they are
+    /// made in.
     dir_floors: Floors,
     /// Directories in order of their last use.
     used: BTreeMap<u64, Ino>,
@@ -88,19 +89,19 @@ struct Dir {
     rights_of: BTreeSet<Ino>,
     /// Names that are not known do not exist.
     complete: bool,
-    /// How far a listing from the start has come.
+    /// Cookie up to which a listing from the start has come.
     listed: Option<u64>,
-    /// Where a listing has ended, if no name has come since.
+    /// Cookie at which a listing has ended, if no name was added since.
     end: Option<u64>,
     /// Place of the newest name that leads somewhere.
     named: u64,
     /// Place of the newest name that was found to lead elsewhere than it was known to.
     changed: u64,
     parts: Parts,
-    /// Nothing has changed since a part was listed.
+    /// The directory has not changed since a part was listed.
     is_quiet: bool,
     credit: Credit,
-    /// Which of the leases of it that there were.
+    /// Number of the lease: each lease of a directory has another one.
     born: u64,
     used: u64,
 }
@@ -124,7 +125,7 @@ struct Known {
 enum Forgotten {
     /// Right, but memory is scarce.
     True,
-    /// Perhaps not right any more.
+    /// The information may not be right any more.
     Void,
 }
 
@@ -206,7 +207,7 @@ impl Dirs {
         drop(inner);
         let kernel = self.kernel.read().clone();
         let of_dirs = all_of(dirs.iter().map(|dir| kernel.forget_attr(*dir)));
-        // Those that the leases cover may be more than can be named.
+        // The leases may cover more files than can be named, so the kernel forgets all files.
         all_of([of_dirs, kernel.forget_files()])
     }
 
@@ -219,7 +220,7 @@ impl Dirs {
         kernel.forget_attrs()
     }
 
-    /// Where a name leads, if that is known.
+    /// Target of a name, if it is known.
     pub fn lead(&self, dir: Ino, name: &[u8]) -> Option<Lead> {
         let mut inner = self.inner.lock();
         inner.use_dir(dir);
@@ -270,7 +271,7 @@ impl Dirs {
 }
 
 impl Dir {
-    /// Something of it has changed at the place `at`.
+    /// The directory has changed at the log position `at`.
     fn changed(&mut self, at: u64) {
         self.changed = self.changed.max(at);
         self.is_quiet = false;
@@ -290,7 +291,7 @@ impl Inner {
             return;
         }
         if !self.dirs.contains_key(&leased.dir) {
-            // What was told under an earlier one, while that was being taken back, may come after this.
+            // Answers under an earlier lease may still arrive, if they were sent while it was being recalled.
             self.dir_floors.raise(leased.dir, leased.at.saturating_sub(1));
         }
         let born = self.births + 1;
@@ -311,7 +312,7 @@ impl Inner {
         self.used.insert(self.uses, ino);
     }
 
-    /// It was told where a name leads.
+    /// Takes in the target of a name.
     fn name(&mut self, dir: Ino, name: &[u8], to: Lead, at: u64) {
         if !self.holds(dir, at) {
             return self.leads_elsewhere(dir, name, at);
@@ -319,7 +320,7 @@ impl Inner {
         self.found(dir, name, to, at, None);
     }
 
-    /// The same under a lease that is held; by a listing, of which it has the cookie.
+    /// Takes in the target of a name under a lease that is held. A listing also has the cookie of the entry.
     fn found(&mut self, dir: Ino, name: &[u8], to: Lead, at: u64, cookie: Option<u64>) {
         let Some(dir) = self.dirs.get_mut(&dir) else { return };
         if to.is_some() {
@@ -349,7 +350,8 @@ impl Inner {
         }
     }
 
-    /// What is known of a name up to the place `at` is void, and so is what is being told of it.
+    /// Forgets what the name was known to lead to up to the log position `at`; answers up to there that are
+    /// still on their way are refused.
     fn leads_elsewhere(&mut self, ino: Ino, name: &[u8], at: u64) {
         self.dir_floors.raise(ino, at);
         let Some(dir) = self.dirs.get_mut(&ino) else { return };
@@ -388,7 +390,8 @@ impl Inner {
         }
     }
 
-    /// What is known of an inode up to the place `at` is void, and so is what is being told of it.
+    /// Forgets the attributes of an inode up to the log position `at`; answers up to there that are still on
+    /// their way are refused.
     fn no_longer(&mut self, ino: Ino, at: u64) {
         self.floors.raise(ino, at);
         self.may_have_moved(ino, at);
@@ -400,7 +403,7 @@ impl Inner {
         }
     }
 
-    /// Of a directory only the rights are known: what else was known is from before the place `at`, or may be.
+    /// Takes in the rights of a directory: other attributes are from before the log position `at`, or may be.
     fn has_rights(&mut self, attr: &Attr, by: Ino, at: u64) {
         if !self.holds(by, at) || !self.floors.allows(attr.ino, at) {
             return self.no_longer(attr.ino, at);
@@ -417,7 +420,7 @@ impl Inner {
         }
     }
 
-    /// Of a directory something is told that was so at the place `at`: nothing older is taken in any more.
+    /// Refuses rights of a directory from before the log position `at`.
     fn no_older_rights(&mut self, ino: Ino, at: u64) {
         self.floors.raise(ino, at.saturating_sub(1));
         if self.rights.get(&ino).is_some_and(|known| known.at < at) {
@@ -433,7 +436,8 @@ impl Inner {
         }
     }
 
-    /// Something of a directory itself has changed at the place `at`: its listing tells a parent.
+    /// Notes that a directory itself has changed at the log position `at`. A move would change its listing,
+    /// which tells the parent.
     fn may_have_moved(&mut self, ino: Ino, at: u64) {
         if let Some(dir) = self.dirs.get_mut(&ino) {
             dir.changed(at);
@@ -452,13 +456,14 @@ impl Inner {
         let Some(dir) = self.dirs.remove(&ino) else { return };
         self.used.remove(&dir.used);
         self.names -= dir.names.len();
-        // What is on its way about any of this may be older than what is forgotten here.
+        // Answers that are on their way may be older than the entries forgotten here.
         let newest = dir.names.values().map(|name| name.at);
         let covered = dir.covers.iter().filter_map(|ino| self.attrs.get(ino));
         let covered = covered.chain(dir.rights_of.iter().filter_map(|ino| self.rights.get(ino)));
         let newest = newest.chain(covered.map(|known| known.at));
         if let Some(at) = newest.max() {
-            // Of what is true, the same may be told again: in a file system that nobody changes everything has one place.
+            // Entries that are still true may be told again with the same position: in a file system without
+            // changes all have one position.
             let at = if what == Forgotten::True { at.saturating_sub(1) } else { at };
             self.dir_floors.raise(ino, at);
         }

@@ -15,7 +15,8 @@ use brindle_wire::mds::convert::LayoutGetReq;
 use crate::Client;
 use crate::inodes::{Abandoned, Inode};
 
-/// How long the MDT may take to answer before it is looked at whether it waits for an OST that is given up.
+/// Longest wait for an answer of the MDT before the client looks whether the MDT waits for an OST that is
+/// given up.
 const PATIENCE_MS: u64 = 1_000;
 
 impl Client {

@@ -70,7 +70,8 @@ pub(crate) async fn try_gather<T: Send>(work: Vec<BoxFuture<'_, Result<T, Fault>
 pub(crate) struct Tries {
     /// Layouts that were old.
     old: u32,
-    /// How often other OSTs were chosen since bytes were last written: one refused after the other.
+    /// Number of times that other OSTs were chosen since bytes were last written: one after the other
+    /// refused.
     spills: u32,
     /// Layout and truncate epoch under which an object was missing that must exist.
     missing_under: Option<(Pair, Pair)>,

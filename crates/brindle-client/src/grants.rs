@@ -17,8 +17,9 @@ use crate::quota::Charge;
 pub const MOUNT_BYTES_MAX: u64 = 64 << 20;
 /// Most bytes of small files among them: the MDT keeps so much in reserve for many mounts.
 pub const SMALL_BYTES_MAX: u64 = 1 << 20;
-/// How long a grant counts without being told anew. Shorter than an OST waits after a restart before it promises anybody more
-/// than he held (`DECLARE_MS` in `brindle-objects/src/grants.rs`), and than it leaves an unused grant alone.
+/// Validity of a grant that is not renewed. An OST leaves an unused grant alone for longer. After a restart
+/// it promises, for longer, no client more than it held before (`DECLARE_MS` in
+/// `brindle-objects/src/grants.rs`).
 const TRUSTED_MS: u64 = 8_000;
 
 /// The grants of all OSTs.
@@ -32,16 +33,16 @@ struct Table {
     by_ost: BTreeMap<u16, Granted>,
     /// Acknowledged and not yet sent, in all.
     bytes: u64,
-    /// Of these, what the MDT will get.
+    /// Part of these bytes that goes to the MDT.
     small_bytes: u64,
-    /// When the session became another one.
+    /// Time at which the session became another one.
     forgotten: Option<Mono>,
 }
 
 #[derive(Default)]
 struct Granted {
     newest: Option<Grant>,
-    /// When the write was sent whose answer told it.
+    /// Time at which the write was sent whose answer told the grant.
     sent: Mono,
     taken_bytes: u64,
 }
@@ -53,7 +54,7 @@ pub(crate) struct Covered {
     rooms: Vec<(u16, u64)>,
     bytes: u64,
     small_bytes: u64,
-    /// Under the limits of the file's owners; more than one where those were changed.
+    /// Charges under the limits of the file's owners; more than one where the owners were changed.
     charges: Vec<Charge>,
 }
 
@@ -129,8 +130,8 @@ impl Grants {
         unused.filter_map(|(ost, granted)| granted.newest.take().map(|_| *ost)).collect()
     }
 
-    /// Nothing is granted any more: the session is another one.
-    /// Answers to what was sent until `now` tell what the old one was granted.
+    /// Forgets all grants: the session is another one. Answers to requests sent until `now` tell grants of
+    /// the old session.
     pub fn forget(&self, now: Mono) {
         let mut table = self.table.lock();
         table.forgotten = Some(now);
@@ -144,7 +145,7 @@ impl Grants {
 }
 
 impl Covered {
-    /// With room under the limits of the file's owners.
+    /// Adds a charge under the limits of the file's owners.
     pub fn charged(mut self, charge: Option<Charge>) -> Covered {
         self.charges.extend(charge);
         self

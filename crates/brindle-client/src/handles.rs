@@ -27,27 +27,27 @@ pub(crate) struct Handle {
     /// Under which number the version of the contents that it was opened under counts as soon as the kernel uses it
     /// ([`crate::cache::KeptVersions::returned`]); 0 if there is nothing to tell.
     pub version_found: AtomicU64,
-    /// How it is read.
+    /// Pattern of the reads through the handle.
     pub follow: Mutex<Follow>,
     /// Whether changes through it are durable when the call returns (O_SYNC, O_DSYNC), also where the kernel does not say so with the
     /// call.
     pub is_synchronous: AtomicBool,
     /// The session that it was opened in: nothing is written through it in another.
     pub session: Identity,
-    /// For which job it was opened.
+    /// Job that the handle was opened for.
     pub job: Option<JobTag>,
-    /// Why it is dead or has lost data: the answer to what comes on it until it is closed.
+    /// Reason why the handle is dead or has lost data: the answer to every call on it until it is closed.
     trouble: Mutex<Trouble>,
-    /// Whose closing of a descriptor waits for bytes that are on their way.
+    /// Processes whose close of a descriptor waits for bytes that are on their way.
     writers: Mutex<Writers>,
 }
 
 /// Processes that have written through a handle, by the number that the kernel gives their table of descriptors.
 #[derive(Default)]
 struct Writers {
-    /// At most [`WRITERS_MAX`].
+    /// Numbers of the processes, at most [`WRITERS_MAX`].
     known: Vec<u64>,
-    /// There are more, or one without a number has written (a mapped page, a copy).
+    /// Whether there are more writers, or one without a number has written (a mapped page, a copy).
     unknown: bool,
 }
 
@@ -124,13 +124,14 @@ impl Handle {
         trouble.lost.clone().or_else(|| trouble.heard.clone())
     }
 
-    /// What a look through the handle has found; if the handle has died meanwhile that counts, whatever was found: it
-    /// may come from a time when others had the locks that went with it.
+    /// Result of a read or query through the handle. If the handle has died meanwhile, its fault counts
+    /// instead: the result may be from a time when other clients had the locks that died with it.
     pub fn seen<T>(&self, found: Result<T, Fault>) -> Result<T, Fault> {
         self.alive().and(found)
     }
 
-    /// What a change through the handle has come to. That the file is gone has its reason in the death of the handle.
+    /// Result of a change through the handle. If the file is gone because the handle has died, the fault of
+    /// the handle counts.
     pub fn changed<T>(&self, done: Result<T, Fault>) -> Result<T, Fault> {
         match done {
             Err(fault) if fault.code == Code::NotFound => self.alive().and(Err(fault)),
@@ -138,13 +139,13 @@ impl Handle {
         }
     }
 
-    /// Nothing works on it any more.
+    /// Makes every further call on the handle fail with `fault`.
     pub fn kill(&self, fault: &Fault) {
         self.trouble.lock().dead.get_or_insert_with(|| fault.clone());
         self.read_no_more();
     }
 
-    /// Nothing is kept for it any more that was read ahead.
+    /// Drops the bytes that were read ahead for the handle.
     fn read_no_more(&self) {
         self.follow.lock().end();
         self.inode.chunks.lock().leave(self.number);
@@ -250,7 +251,7 @@ impl Handles {
         found.ok_or_else(|| Fault::new(Code::BadHandle).why(format!("handle {number}")))
     }
 
-    /// Why a handle on an inode is dead, if one is.
+    /// Reason why a handle on an inode is dead, if one is.
     pub fn death_on(&self, ino: Ino) -> Option<Fault> {
         self.table.lock().of_file(ino).find_map(|h| h.alive().err())
     }

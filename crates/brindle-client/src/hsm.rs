@@ -10,7 +10,7 @@ use brindle_wire::mds::quota::QuotaUseReq;
 
 use crate::{Client, Ctx};
 
-/// What an agent or the policy engine may ask the MDT.
+/// Requests that an agent or the policy engine may send to the MDT.
 pub trait AgentAsk: Message {}
 
 impl AgentAsk for HsmTakeReq {}
@@ -33,7 +33,7 @@ impl Client {
         let mut waits_for = None;
         loop {
             let request = HsmRecallReq { ino, waits_for, cred: ctx.cred.clone() };
-            // Who is interrupted leaves; the restore goes on.
+            // An interrupted caller leaves; the restore goes on.
             let Some(answer) = ctx.cancel.until(self.mds.ask(&request)).await else {
                 return Err(Fault::new(Code::Interrupted));
             };
@@ -45,7 +45,7 @@ impl Client {
         }
     }
 
-    /// What whoever does not want to wait for a released file is told.
+    /// Fault for a caller that does not want to wait for a released file.
     pub fn not_recalled(&self, fault: Fault, why: &'static str) -> Fault {
         if fault.code != Code::Released {
             return fault;

@@ -55,21 +55,22 @@ pub(crate) struct Inode {
     pub relayout: tokio::sync::Mutex<()>,
     /// Held over an fsync, so that the next one covers what came meanwhile.
     pub syncing: tokio::sync::Mutex<()>,
-    /// Told when [`State::background`], [`State::appending`], [`State::changing`], [`State::rewriting`] or [`State::closing`] go down,
-    /// something of [`State::behind`] or [`State::drops`] is over, or [`State::cutting`] goes up.
+    /// Signalled when [`State::background`], [`State::appending`], [`State::changing`], [`State::rewriting`]
+    /// or [`State::closing`] go down, when an entry of [`State::behind`] or [`State::drops`] is over, or when
+    /// [`State::cutting`] goes up.
     pub quiet: Notify,
 }
 
 /// The changing part of an [`Inode`].
 #[derive(Default)]
 pub(crate) struct State {
-    /// Where the bytes lie; `None` before the first grant.
+    /// Layout of the file; `None` before the first grant.
     pub layout: Option<Arc<Layout>>,
-    /// Of the last partial truncate.
+    /// Epoch of the last partial truncate.
     pub truncate_epoch: Pair,
-    /// Of the last explicit change of times.
+    /// Epoch of the last explicit change of times.
     pub attr_epoch: Pair,
-    /// Nobody writes: pages of `Cached` handles need no marks, the size is fixed.
+    /// No client writes the file: pages of `Cached` handles need no marks, and the size is fixed.
     pub cached: bool,
     /// Whether this session is the sole writer: then its end is the file's.
     pub exclusive: bool,
@@ -86,7 +87,7 @@ pub(crate) struct State {
     pub inline: Option<Bytes>,
     /// Changes that the MDT was not told yet.
     pub pending: Pending,
-    /// When the last write was begun, by the MDT's clock.
+    /// Start of the last write, by the MDT's clock.
     pub written_at: Option<Time>,
     /// Bytes whose writes were acknowledged to programs and that the OSTs do not have yet.
     pub behind: WriteBuffer,
@@ -96,7 +97,7 @@ pub(crate) struct State {
     pub allocated: BTreeMap<Stripe, u64>,
     /// The body of the file if no object of it was there before we became the sole writer: those that we did not write are none.
     pub made_body: Option<Pair>,
-    /// Whose limits count for what is written.
+    /// Owners whose limits count for writes.
     pub owners: Option<Owners>,
     /// The project of the file, where limits of projects have made the mount ask since the last open.
     pub project: Option<KnownProject>,
@@ -124,7 +125,7 @@ pub(crate) struct State {
     pub recheck: bool,
     /// A power cut took acknowledged changes, and the handles were not told yet.
     pub lost: bool,
-    /// How far this client had written the file when it last gave its handles back.
+    /// End up to which this client had written the file when it last gave its handles back.
     pub closed_end: Option<ClosedEnd>,
     /// Appends under way at places that the MDT gives, by their numbers.
     pub appends: BTreeMap<u64, PlacedAppend>,
@@ -156,14 +157,14 @@ pub(crate) struct State {
     pub last_closes: u64,
     /// Counts ends of sessions: calls of before are in no count any more.
     pub session_ends: u64,
-    /// Those of before: what killed programs have left, which comes before whatever anybody else writes. Also changes that were given up
-    /// because an OST is away ([`Abandoned`]).
+    /// Calls left behind by killed programs; they come before any write of others. Also changes that were
+    /// given up because an OST is away ([`Abandoned`]).
     pub abandoned: usize,
     /// Handles that are closed here and that the MDT is not known to have taken back.
     pub closing: usize,
 }
 
-/// How far a client has written a file that lies in objects, as it told the MDT with its close.
+/// End up to which a client has written a file that lies in objects, as its close told the MDT.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClosedEnd {
     end_bytes: u64,
@@ -184,7 +185,7 @@ pub(crate) struct PlacedAppend {
     /// The session with which it ends.
     pub session: Identity,
     pub len_bytes: u64,
-    /// Its place while bytes are being written there, with the truncate epoch under which it was told.
+    /// Reserved offset while bytes are being written there, with the truncate epoch of the reservation.
     pub writing_at: Option<(u64, Pair)>,
 }
 
@@ -253,7 +254,7 @@ impl Inode {
         self.wait_then(done, |_| {}).await;
     }
 
-    /// The same, and changes the state at the moment at which it holds.
+    /// Waits as [`Inode::wait_until`] does, and changes the state at the moment at which `done` holds.
     async fn wait_then(&self, done: impl Fn(&State) -> bool, change: impl FnOnce(&mut State)) {
         loop {
             let mut woken = std::pin::pin!(self.quiet.notified());
@@ -344,7 +345,8 @@ impl State {
             self.void_dense();
             self.unsynced.values_mut().for_each(Unsynced::drop_bytes);
             if self.cut_told < grant.truncate_epoch {
-                // It was made while we had no handle at the MDT, or is our own, or will be told of: ends of before it count no more.
+                // The cut was made while we had no handle at the MDT, or is our own, or a notice will tell of
+                // it. Ends from before it do not count any more.
                 self.pending.cut(0);
             }
             self.small_end = 0;
@@ -397,7 +399,7 @@ impl State {
 
     /// The last writer closes the file: what its objects have allocated is known until somebody opens it again.
     pub fn count_allocated(&mut self) {
-        // What killed programs have under way may allocate more.
+        // Calls that killed programs left under way may allocate more.
         let is_quiet = self.calls + self.abandoned == 0;
         self.counted = self.allocated_bytes().filter(|_| is_quiet);
     }
@@ -432,7 +434,8 @@ impl State {
     pub fn reclaimed(&mut self, asked: Asked, grant: &OpenGrant) -> bool {
         let (was_cached, was_exclusive) = (self.cached, self.exclusive);
         let (epoch_before, was_stale) = (self.truncate_epoch, self.stale);
-        // Also where a notice has crossed it: no other answer of the restarted MDT can have come before.
+        // The grant counts even if a notice has crossed it: no other answer of the restarted MDT can have
+        // come before.
         self.recheck = false;
         self.go_back_to(grant);
         self.take_grant(asked, grant, None);
@@ -448,17 +451,17 @@ impl State {
         self.cached
     }
 
-    /// Something may have changed that we were not told of.
+    /// Marks the state as doubtful: there may be changes of which no notice has told us.
     pub fn doubt(&mut self) {
         self.noticed();
-        // What the MDT gave with an answer that was lost it will recall, if it has to.
+        // The answer of the MDT was lost. If it gave a right, the MDT will recall it when it has to.
         self.no_longer_cached();
         self.stale = true;
         self.size_stale = true;
         self.recheck = true;
     }
 
-    /// Somebody writes, or is about to.
+    /// A client writes, or is about to: kept pages do not count any more.
     pub fn no_longer_cached(&mut self) {
         self.contents += u64::from(self.cached);
         self.cached = false;
@@ -487,7 +490,7 @@ impl State {
 
     /// For [`State::closed_end`] of whoever opens the file next.
     fn left_end(&self) -> Option<ClosedEnd> {
-        // Nobody has asked how it is meanwhile.
+        // Without a layout nothing was asked since the last close, so the old end still counts.
         let Some(layout) = &self.layout else { return self.closed_end };
         if layout.inline {
             return None;
@@ -520,7 +523,7 @@ impl State {
     pub fn wrote_at_mdt(&mut self, asked: Asked, end_bytes: u64, size_bytes: u64) {
         self.inline = None;
         if self.crossed(asked) || self.cutting > 0 {
-            // Nobody knows whether this size is still that of the file, nor whether those do who have asked before.
+            // The size may be outdated, and so may answers to requests that were sent earlier.
             self.size_stale = true;
             self.noticed();
         } else {
@@ -576,7 +579,7 @@ impl State {
         self.size_stale = self.crossed(asked);
     }
 
-    /// What was asked before a change of our own may be answered with what was before it.
+    /// Notes a change of our own: an answer to an earlier request may show the state before it.
     pub fn overtaken(&mut self) {
         self.noticed();
     }
@@ -598,7 +601,7 @@ impl State {
     pub fn noticed(&mut self) {
         self.notices += 1;
         self.void_dense();
-        // Whatever is asked from now on is answered with that.
+        // The answer to every later request includes those bytes.
         self.small_end = 0;
     }
 

@@ -18,9 +18,9 @@ use crate::{Cancel, Client, Ctx};
 
 /// Lock calls that wait at the MDT at once; each takes a credit of the connection. More of them ask again and again.
 const WAITS_MAX: usize = 96;
-/// How often those ask.
+/// Interval at which such calls ask again.
 const ASK_EVERY_MS: u64 = 50;
-/// How often a cancellation is repeated until the waiter answers.
+/// Interval at which a cancellation is repeated until the waiter answers.
 const CANCEL_EVERY_MS: u64 = 200;
 
 /// Place of a lock: inode, lock space, owner.
@@ -87,7 +87,7 @@ impl Locks {
         for held in before {
             let kind = match (lock.kind, lock.space) {
                 (LockKind::Unlock, _) => LockKind::Unlock,
-                // One that is converted is given up first, whatever comes of the new one.
+                // A conversion first gives up the old lock, whether or not the new one is granted.
                 (kind, LockSpace::Flock) if kind != held.kind => LockKind::Unlock,
                 (LockKind::Read, LockSpace::Posix) if is_sure => LockKind::Read,
                 _ => continue,
@@ -101,7 +101,7 @@ impl Locks {
         self.held.lock().contains_key(&(ino, space, owner))
     }
 
-    /// Everything held, to declare it again.
+    /// All locks that are held, to declare them again.
     pub fn all(&self) -> Vec<(Ino, LockState)> {
         let held = self.held.lock();
         let locks = held.iter().flat_map(|(key, ranges)| ranges.iter().map(move |r| (*key, r)));
@@ -266,7 +266,7 @@ impl Client {
         loop {
             let cancel = CancelLockReq { ino, request: request.request };
             let cancelling = async {
-                // Its own outcome says nothing that the waiter's does not.
+                // The outcome of the cancellation does not matter: the waiter tells all.
                 drop(self.mds.ask_high(&cancel).await);
                 self.seams.sleep_ms(CANCEL_EVERY_MS).await;
             };

@@ -23,16 +23,17 @@ use crate::cache::KernelCache;
 use crate::file::write_behind::NOTICE_WAIT_MS;
 use crate::inodes::{Inode, Wanted};
 
-/// How long a recall waits for an append of our own before it answers with the end that the append will have.
+/// Longest wait of a recall for an append of our own. Then the recall is answered with the end that the
+/// append will have.
 const APPEND_WAIT_MS: u64 = 2_000;
 
-/// How long a recall waits until the MDT has taken back handles that are closed here.
+/// Longest wait of a recall until the MDT has taken back handles that are closed here.
 const CLOSE_WAIT_MS: u64 = 1_000;
 
-/// How long changes under way may take to end and be made durable, before bytes are copied.
+/// Longest wait for changes under way to end and to be made durable, before bytes are copied.
 const SETTLE_WAIT_MS: u64 = 2_000;
 
-/// How long the answer to a cut waits until the kernel knows the new size.
+/// Longest wait until the kernel knows the new size, before the notice of a cut is answered.
 const SIZE_WAIT_MS: u64 = 1_000;
 
 /// Hands notices to the client, as long as it lives.
@@ -45,7 +46,8 @@ impl NotifyHandler for Notices {
             let Some(client) = self.0.get().and_then(Weak::upgrade) else {
                 return Frame::fault_reply_to(&header, &Fault::new(Code::Shutdown));
             };
-            // Where the answers of the MDT are taken nothing may block, as what makes the kernel forget something can.
+            // The event loop takes the answers of the MDT and must not block. Invalidation in the kernel can
+            // block, so it runs in a task of its own.
             let (tell, told) = oneshot::channel();
             client.seams().clone().spawn("client.notice", async move {
                 let answer = client.answer_notice(&frame).await;
@@ -124,7 +126,7 @@ impl Client {
         if inode.lock().closing > 0 {
             self.closes.hurry();
             let closed = inode.wait_until(|state| state.closing == 0);
-            // Where that takes longer, an OST is away.
+            // A longer wait means that an OST is away.
             let _ = self.seams.timeout_ms(CLOSE_WAIT_MS, closed).await;
         }
     }
@@ -142,7 +144,8 @@ impl Client {
             (exclusive, state.closing > 0)
         };
         if closing {
-            // Whoever wants the file finds it closed, and the MDT has the last report before it has this answer.
+            // The client that wants the file then finds it closed, and the MDT has the last report before it
+            // has this answer.
             self.closes.hurry();
             let closed = inode.wait_until(|state| state.closing == 0);
             let is_closed = self.seams.timeout_ms(CLOSE_WAIT_MS, closed).await.is_some();
@@ -170,10 +173,11 @@ impl Client {
             return RecallAck { report: None, later: true };
         }
         if !self.pages_dropped_within(&inode, 0..u64::MAX, NOTICE_WAIT_MS).await {
-            // One that was changed through a mapping waits for an OST that is away.
+            // A page that was changed through a mapping waits for an OST that is away.
             return RecallAck { report: None, later: true };
         }
-        // Also without the right: a close that the MDT has not taken carries what was written under it.
+        // The report is due even without the right: a close that the MDT has not taken carries writes that
+        // were made under it.
         let asked = notice.recall == Recall::Exclusive;
         let report = asked.then(|| inode.lock().tell_report()).flatten();
         RecallAck { report, later: false }
@@ -263,12 +267,12 @@ impl Client {
                 None => Ok(()),
             };
             settling.lock().settling = false;
-            // Nobody waits any more when it took long.
+            // After a long wait nobody listens any more.
             let _ = tell.send(durable.is_ok());
         });
         let settled = matches!(self.seams.timeout_ms(SETTLE_WAIT_MS, told).await, Some(Ok(true)));
         if !settled {
-            // Perhaps under an epoch that is refused by now.
+            // The epoch may be one that is refused by now.
             self.seams.spawn("client.settle", async move { drop(this.snapshot(&inode).await) });
         }
         settled
@@ -279,7 +283,7 @@ impl Client {
         let sent = self.flush_behind_within(&inode, NOTICE_WAIT_MS).await;
         let mut state = inode.lock();
         if !sent {
-            // An OST is away. What programs were told counts; the bytes follow.
+            // An OST is away. The size that programs were told counts; the bytes follow.
             let end_bytes = state.behind_end();
             state.pending.reserve(end_bytes);
         }
@@ -328,7 +332,8 @@ impl Client {
         loop {
             let round = inode.lock().drops.begin(&range);
             self.invalidate(inode, range.clone()).await;
-            // It leaves out what is just being written back. The kernel holds that up while it waits for a change of the size.
+            // The invalidation leaves out pages that are just being written back. The kernel delays their
+            // writeback while it waits for a change of the size.
             let cutting = inode.wait_until(|state| state.cutting > 0);
             let was_written = tokio::select! {
                 biased;
@@ -359,7 +364,7 @@ impl Client {
         self.kept_versions.forget(ino);
         // Without a handle nobody reads: the next open finds no version, and the pages go.
         let Some(inode) = self.inodes.get(ino) else { return };
-        // Those that cannot be written back yet go later.
+        // Pages that cannot be written back yet go later.
         self.pages_dropped_within(&inode, 0..u64::MAX, NOTICE_WAIT_MS).await;
         self.refresh_size(&inode).await;
     }

@@ -37,13 +37,13 @@ const DIRS_MAX: usize = 64;
 pub(crate) struct Spare {
     pub handle: Arc<Handle>,
     pub attr: Attr,
-    /// Of the contents.
+    /// Version of the contents.
     pub version: Option<Pair>,
     /// The directory whose lease covers the file.
     pub dir: Ino,
     /// Contents that it came with.
     pub bytes: usize,
-    /// When it was opened.
+    /// Time of the open.
     pub since: Mono,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct OpenPrefetch {
 #[derive(Default)]
 struct Inner {
     spares: BTreeMap<Ino, (u64, Spare)>,
-    /// In the order in which they were opened.
+    /// Handles in the order in which they were opened.
     order: BTreeMap<u64, Ino>,
     next: u64,
     bytes: usize,
@@ -106,7 +106,7 @@ impl OpenPrefetch {
         self.inner.lock().dir(dir).credit += AHEAD_OF_ASKED;
     }
 
-    /// How many files of a directory are to be opened ahead now, until [`OpenPrefetch::is_opened_ahead`]; 0 for none.
+    /// Number of files of a directory to open ahead now, until [`OpenPrefetch::is_opened_ahead`]; 0 for none.
     pub fn ahead(&self, dir: Ino) -> usize {
         let mut inner = self.inner.lock();
         let used = inner.dir(dir);
@@ -134,7 +134,7 @@ impl OpenPrefetch {
         self.inner.lock().spares.contains_key(&ino)
     }
 
-    /// Keeps a spare. Those that have to go for it, and one that the file had.
+    /// Keeps a spare. Returns the spares that have to go for it, and an earlier one of the file.
     #[must_use]
     pub fn add(&self, spare: Spare) -> Vec<Spare> {
         let mut inner = self.inner.lock();
@@ -197,7 +197,8 @@ mod tests {
         Spare { handle, attr, version: None, dir: D, bytes, since }
     }
 
-    /// How many would be opened after so many had to be asked for, all of which come.
+    /// Number of files that would be opened ahead after `asked` single opens, where every file opened ahead
+    /// is used.
     fn ahead(prefetch: &OpenPrefetch, asked: usize) -> usize {
         (0..asked).for_each(|_| prefetch.asked(D));
         let count = prefetch.ahead(D);

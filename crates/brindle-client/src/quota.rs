@@ -23,7 +23,7 @@ use crate::file::write_behind::NOTICE_WAIT_MS;
 use crate::inodes::{Inode, State};
 use crate::{Client, Ctx};
 
-/// How long room counts: half of the time after which the MDT gives it to others.
+/// Validity of a quota reservation: half of the time after which the MDT gives it to others.
 const TRUSTED_MS: u64 = 10_000;
 /// Owners that are remembered; of those with nothing under way the rest is asked for again.
 const OWNERS_MAX: usize = 4096;
@@ -34,9 +34,9 @@ const SECTOR_BYTES: u64 = 512;
 const GROWTH_MAX_BYTES: u64 = 1 << 52;
 /// Pause before it is asked again what could not be known. Each time an OST is waited for, and others wait behind that.
 const ASK_AGAIN_MS: u64 = 1_000;
-/// How long the log says nothing more of refusals because of one owner.
+/// Interval within which the log reports only one refusal of an owner.
 const REFUSAL_LOGGED_EVERY_MS: u64 = 60_000;
-/// So often it is asked again at once, where limits, owner or file have changed meanwhile.
+/// Most immediate repetitions of a request, where limits, owner or file have changed meanwhile.
 const ROUNDS_MAX: usize = 8;
 
 /// A user, a group or a project.
@@ -78,7 +78,7 @@ pub(crate) struct Owners {
 }
 
 impl Owners {
-    /// Those that attributes tell.
+    /// Owners that the attributes tell.
     pub fn of(attr: &Attr) -> Owners {
         Owners { uid: attr.uid, gid: attr.gid, project: None }
     }
@@ -106,9 +106,9 @@ pub(crate) struct KnownProject {
 /// The rooms of a mount.
 #[derive(Default)]
 pub(crate) struct QuotaReservations {
-    /// As the MDT told it last: 0 where there are no limits.
+    /// Serial number of the limits, as the MDT told it last: 0 where there are no limits.
     serial: AtomicU64,
-    /// How often all that was given was forgotten.
+    /// Number of times that all reservations were forgotten.
     forgotten: AtomicU64,
     rooms: Mutex<BTreeMap<Owner, Room>>,
     /// The project that the MDT told last, a guess for the next file.
@@ -120,11 +120,11 @@ pub(crate) struct QuotaReservations {
 #[derive(Default)]
 struct Room {
     given: Given,
-    /// Taken, and not at an OST yet.
+    /// Bytes taken that are not at an OST yet.
     held_bytes: u64,
-    /// At OSTs, in files of which no client knows what they have allocated, since the MDT was asked.
+    /// Bytes at OSTs since the last question, in files of which no client knows the allocated bytes.
     uncounted_bytes: u64,
-    /// When the log has said last that a write was refused.
+    /// Time at which the log last reported a refused write.
     refusal_logged: Option<Mono>,
 }
 
@@ -158,14 +158,14 @@ pub(crate) struct Charge {
 }
 
 impl QuotaReservations {
-    /// The MDT has told its limits' serial. What it gave under another one is gone.
+    /// The MDT has told its limits' serial. Reservations given under another serial are gone.
     pub fn told(&self, serial: u64) {
         if self.serial.swap(serial, Ordering::Relaxed) != serial {
             self.forget();
         }
     }
 
-    /// Nothing is given any more: the session is another one.
+    /// Forgets all reservations: the session is another one.
     pub fn forget(&self) {
         let mut rooms = self.rooms.lock();
         self.forgotten.fetch_add(1, Ordering::Relaxed);
@@ -183,7 +183,8 @@ impl QuotaReservations {
         self.serial.load(Ordering::Relaxed) & LIMITS_OF_PROJECTS != 0
     }
 
-    /// For whom a file counts, with its project where that matters; `Err` if the MDT is to be asked for it.
+    /// Owners that a file counts for, with its project where there are limits of projects. `Err`: the project
+    /// is unknown, and the MDT is to be asked.
     fn owners(&self, state: &State) -> Result<Option<Owners>, ()> {
         let Some(owners) = state.owners else { return Ok(None) };
         if !self.limits_projects() {
@@ -194,7 +195,7 @@ impl QuotaReservations {
         Ok(Some(Owners { project: Some(known.id), ..owners }))
     }
 
-    /// The same, with a guess of the project where that is not known.
+    /// Like [`QuotaReservations::owners`], with the last project as a guess where the project is unknown.
     fn owners_or_guess(&self, state: &State) -> Option<Owners> {
         let last = self.last_project.load(Ordering::Relaxed);
         let guess = |owners: Owners| Owners { project: Some(last), ..owners };
@@ -223,7 +224,7 @@ impl QuotaReservations {
         Asked { owners, told, sent: now, forgotten: self.forgotten.load(Ordering::Relaxed) }
     }
 
-    /// What it answered, of which whoever asked takes `bytes` before others can.
+    /// Takes in the answer of the MDT. The caller takes `bytes` of it before others can.
     fn answered(
         self: &Arc<Self>,
         asked: &Asked,
@@ -271,12 +272,12 @@ impl QuotaReservations {
     }
 }
 
-/// Why nothing is taken of what the MDT answered.
+/// Reason why nothing is taken of a reservation that the MDT gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Declined {
     /// The reservation was given under other limits, or to another session.
     Forgotten,
-    /// One of them has less, or has been told too long ago.
+    /// A reservation is too small, or was told too long ago.
     TooLittle,
 }
 
@@ -350,7 +351,7 @@ impl Drop for Charge {
     }
 }
 
-/// For whom and what limits count.
+/// Limits that count for a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bound {
     /// QuotaReservations count.
@@ -360,7 +361,7 @@ pub(crate) enum Bound {
 }
 
 impl Bound {
-    /// Of a call. Pages that the kernel writes back come in nobody's name.
+    /// Limits for a call. Pages that the kernel writes back have no user.
     pub fn of(ctx: &Ctx, page: bool) -> Bound {
         if ctx.cred.uid == 0 && !page { Bound::Free } else { Bound::Limited }
     }
@@ -386,7 +387,7 @@ impl State {
         self.growth_bytes_beside(growth, &self.dense)
     }
 
-    /// The same if it is known to have all its blocks in `dense` too.
+    /// Like [`State::growth_bytes`], if all blocks of `dense` are known to be allocated, too.
     fn growth_bytes_with(&self, growth: &Growth, dense: &Range<u64>) -> u64 {
         self.growth_bytes(growth).min(self.growth_bytes_beside(growth, dense))
     }
@@ -409,7 +410,7 @@ impl State {
         }
     }
 
-    /// There are blocks in all of a range. Of ranges with something between them the longest is remembered.
+    /// Notes that all blocks of a range are allocated. Of separate ranges the longest is remembered.
     fn add_dense(&mut self, range: Range<u64>) {
         // Another mount that writes the file may make holes in it, and what is being cut goes.
         if !self.exclusive || self.cutting > 0 {
@@ -445,7 +446,7 @@ impl State {
     }
 }
 
-/// Where the MDT has told a write that its file has all its blocks.
+/// Range in which all blocks are allocated, as the MDT told a write.
 #[derive(Default)]
 struct Told {
     dense: Range<u64>,
@@ -468,13 +469,13 @@ enum Answer {
     Taken(Option<Charge>),
     /// QuotaReservations, owner or file changed meanwhile: it is to be asked again.
     Void,
-    /// There is less than is wanted.
+    /// There is less room than wanted.
     Short {
-        /// There may be more when what was on its way has arrived.
+        /// Whether there may be more room when bytes on their way have arrived.
         is_held: bool,
         /// Whether the file may have the blocks already.
         may_have_blocks: bool,
-        /// Who has too little.
+        /// Owner that has too little.
         owner: Owner,
     },
 }
@@ -514,7 +515,7 @@ impl Client {
             }
             let answer = {
                 let _one_asks = self.limits.asking.lock().await;
-                // Whoever asked before may have got enough.
+                // An earlier caller may have got enough for both.
                 if let Ok(taken) = self.take_room(&mut inode.lock(), bound, &growth) {
                     return Ok(taken);
                 }
@@ -524,14 +525,15 @@ impl Client {
                 Answer::Taken(taken) => return Ok(taken),
                 Answer::Void if rounds < ROUNDS_MAX => rounds += 1,
                 Answer::Void => self.seams.sleep_ms(ASK_AGAIN_MS).await,
-                // What is buffered holds more than it will need: it is sent before a refusal.
+                // Buffered writes hold a larger reservation than they will need: they are sent before a
+                // refusal.
                 Answer::Short { is_held: true, .. } if !is_sent => {
                     self.send_held(inode).await;
                     is_sent = true;
                 }
                 // An OST that is away would keep the write itself waiting, too, in most cases.
                 Answer::Short { may_have_blocks: true, .. } => {
-                    // Where it is given up nobody says whether there are blocks.
+                    // After a failout no OST tells whether there are blocks.
                     self.check_failout(inode).await?;
                     self.seams.sleep_ms(ASK_AGAIN_MS).await;
                 }
@@ -569,7 +571,8 @@ impl Client {
             (owners, state.growth_bytes_with(growth, &told.dense), state.dense_voids)
         };
         let seen = inode.asked();
-        // What arrives from here on is in these figures, what arrived before is in the reports, or was.
+        // Bytes that arrive from now on are in the figures of these answers; bytes that arrived before are in
+        // the reports.
         let asked = self.limits.ask(owners, self.seams.now());
         let answer = match self.report_all().await {
             Ok(()) => self.ask_mdt_for_room(inode, &asked, wanted_bytes).await,
@@ -595,7 +598,8 @@ impl Client {
         let is_old = state.dense_voids != voids;
         let dense_end = room.dense_end.filter(|end| *end == 0 || !is_old);
         told.check(&state);
-        // Where there is enough it is not asked for, and what was told before holds.
+        // The MDT looks for allocated blocks only where the room is too small. Otherwise the earlier answer
+        // still holds.
         if short.is_some() || dense_end.is_some_and(|end| end > 0) {
             *told = Told { dense: state.blocks(&(0..dense_end.unwrap_or(0))), voids: state.dense_voids };
         }
@@ -650,7 +654,7 @@ impl Client {
         let Some(charge) = charge else { return };
         let mut state = inode.lock();
         if !has_arrived {
-            // Nobody knows what has.
+            // Some of the bytes may have arrived, and nobody knows which.
             state.void_dense();
         }
         let is_reported = state.reports_allocated();

@@ -31,9 +31,10 @@ pub(crate) const CHUNK_BYTES: u64 = 1 << 20;
 const READ_BYTES_MAX: u64 = CHUNK_BYTES / 2;
 /// Of longer reads with gaps between them the gaps are not fetched.
 const STEP_BYTES_MAX: u64 = 128 << 10;
-/// So many long pieces are fetched ahead for a handle at most; not more than it has read.
+/// Most long pieces that are fetched ahead for a handle; never more than it has read.
 const PIECES_AHEAD_MAX: u64 = 4;
-/// So far behind the last read chunks are fetched at most; not farther than was read in sequence, but for the first one.
+/// Most bytes fetched ahead behind the last read; never more than the sequence has read, but for the first
+/// chunk.
 const AHEAD_BYTES_MAX: u64 = 2 * CHUNK_BYTES;
 /// Handles that have not read for so long have nothing kept for them.
 const IDLE_MS: u64 = 10_000;
@@ -64,18 +65,18 @@ pub(crate) enum Reader {
     Program,
 }
 
-/// How a handle is read.
+/// Read pattern of a handle.
 pub(crate) struct Follow {
     /// Reads in sequence so far, where the first of them began, and where the next one begins at the earliest.
     run: u32,
     start: u64,
     next: u64,
-    /// Where the last read began, and how far behind the one before it.
+    /// Start of the last read, and its distance from the start of the one before.
     last: u64,
     step: u64,
     /// The reads are long pieces with gaps between them, each `step` behind the one before.
     in_pieces: bool,
-    /// So many of them before something is fetched ahead.
+    /// Reads of the pattern that are needed before bytes are fetched ahead.
     patience: u32,
     /// Bytes that were fetched for them, and of long pieces those that were read since then.
     fetched_bytes: u64,
@@ -141,12 +142,12 @@ impl Follow {
         self.in_pieces
     }
 
-    /// Of what was fetched.
+    /// Bytes of the fetched ones that were read.
     fn used_bytes(&self) -> u64 {
         if self.in_pieces { self.used_bytes } else { self.next - self.start }
     }
 
-    /// Nothing is kept for it from now on; said before [`Chunks::leave`].
+    /// Ends read-ahead for the handle; called before [`Chunks::leave`].
     pub fn end(&mut self) {
         self.is_over = true;
     }
@@ -184,22 +185,23 @@ struct Chunk {
 
 /// A handle for which something is fetched.
 struct Place {
-    /// How far it has come, and when.
+    /// Offset of the last read, and its time.
     at: u64,
     last: Mono,
-    /// So far around that its own pieces are kept: several reads through it may be under way.
+    /// Distance within which the pieces of the handle are kept: several reads through it may be under way.
     reach_bytes: u64,
 }
 
 /// Fetched bytes of a file.
 #[derive(Default)]
 pub(crate) struct Chunks {
-    /// By where they begin; none begins within another.
+    /// Chunks by their start; none begins within another.
     by_start: BTreeMap<u64, Chunk>,
-    /// By the numbers of the handles.
+    /// Readers by the numbers of the handles.
     readers: BTreeMap<u64, Place>,
-    /// How often chunks were lost to somebody's changes. Who changes the file should not have to wait for us again and again:
-    /// reads in sequence begin anew each time, and more of them are waited for.
+    /// Number of times that changes by others have dropped chunks. A client that changes the file should not
+    /// have to wait for us again and again. So reads start a new sequence after each loss, and more of them
+    /// are needed before the next fetch.
     losses: u64,
     patience: u32,
 }
@@ -250,14 +252,14 @@ impl Chunks {
                     found.push(fetched.bytes.slice(from..from + (end - at) as usize));
                 }
                 Some(None) => {
-                    // What was not asked for may be what cannot be read.
+                    // The part that cannot be read may be one that no program has asked for.
                     self.by_start.remove(&start);
                     follow.be_patient();
                     return Found::Nothing;
                 }
             }
             if is_read_to_its_end {
-                // And nobody has changed anything.
+                // The chunk was used to its end without a change by others.
                 self.patience = 0;
             }
             at = end;
@@ -290,8 +292,8 @@ impl Chunks {
         (start < end).then_some(start..end)
     }
 
-    /// What to fetch now for a handle that reads `range`, where the file is known to reach to `size_bytes`. To be asked again
-    /// when that has been added.
+    /// Range to fetch now for a handle that reads `range`, where the file is known to reach to `size_bytes`.
+    /// The caller asks again after it has added that range.
     pub fn wanted(&self, follow: &Follow, range: &Range<u64>, size_bytes: u64) -> Option<Range<u64>> {
         let len = range.end - range.start;
         if !self.follows(follow) || range.end >= size_bytes {
@@ -320,7 +322,7 @@ impl Chunks {
         self.by_start.insert(range.start, Chunk { seen, range, piece_of, bytes });
     }
 
-    /// A handle has come to `at`. What no handle will read soon goes.
+    /// A handle has come to `at`. Chunks that no handle will read soon are dropped.
     pub fn reads(&mut self, handle: u64, follow: &Follow, at: u64, now: Mono) {
         let reach_bytes = if follow.in_pieces { follow.step.saturating_mul(PIECES_AHEAD_MAX + 1) } else { 0 };
         match self.follows(follow) {

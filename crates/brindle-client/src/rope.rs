@@ -55,7 +55,7 @@ impl Rope {
         }
     }
 
-    /// The rest behind the first `start` bytes.
+    /// Bytes from offset `start` to the end.
     pub fn tail(&self, start: u64) -> Rope {
         let mut tail = Rope::default();
         self.slice(start, self.len_bytes - start).for_each(|piece| tail.push(piece));

@@ -36,7 +36,7 @@ use crate::inodes::{Asked, Inode, PlacedAppend, Wanted};
 const PAUSE_MS: u64 = 100;
 /// A handshake that takes longer is begun again.
 const HANDSHAKE_TIMEOUT_MS: u64 = 10_000;
-/// How long the session waits for pages to be dropped; they go in any case, but maybe later.
+/// Longest wait of the session for pages to be dropped; after it they are dropped late.
 const DROP_WAIT_MS: u64 = 2_000;
 /// The lease is looked at so many times in its length.
 const RENEW_TICKS: u64 = 12;
@@ -65,7 +65,7 @@ struct View {
 /// The session's state.
 pub(crate) struct Session {
     view: watch::Sender<View>,
-    /// When the question was sent whose answer has renewed the lease last.
+    /// Time at which the request was sent that has renewed the lease last.
     renewed: Mutex<Mono>,
     clock: Arc<dyn Clock>,
     /// The highest version of its table of fenced sessions that the MDT has told; every OST that is asked is told it.
@@ -89,7 +89,7 @@ impl Session {
         self.left_ms() > 0
     }
 
-    /// For how long what was told under the lease counts, should it not be renewed; 0 if it is not held.
+    /// Time for which information under the lease still counts if it is not renewed; 0 if it is not held.
     pub fn left_ms(&self) -> u64 {
         let lease_ms = {
             let view = self.view.borrow();
@@ -109,8 +109,8 @@ impl Session {
         *renewed = (*renewed).max(sent);
     }
 
-    /// Changes whenever the MDT may not know (any more) what it granted before: the session was ended, or the MDT
-    /// restarted. What was asked in one era and answered in another is to be asked again.
+    /// Changes whenever the MDT may not know (any more) what it granted before: the session was ended, or the
+    /// MDT restarted. A request sent in one era and answered in another must be repeated.
     pub fn era(&self) -> u64 {
         self.view.borrow().era
     }
@@ -118,7 +118,8 @@ impl Session {
     /// Completes while the lease is held: what is read now is not older than the lease allows.
     pub async fn held(&self) {
         while !self.is_held() && !self.is_ended() {
-            // Its time may be up before that was noticed; then only a renewal makes it good again.
+            // The lease may have run out before a task noticed it. Then only a renewal makes the session good
+            // again.
             self.view.send_if_modified(|v| {
                 let is_over = v.held && self.left_of_ms(v.lease_ms) == 0;
                 v.held &= !is_over;
@@ -348,9 +349,10 @@ impl Client {
             self.lose_session(&Fault::new(Code::SessionLost)).await;
         }
         if answer.must_reclaim {
-            // Also in a session that began just before the restart, though there is nothing to declare: the MDT waits for it.
+            // The MDT also waits for a session that began just before the restart, although there is nothing
+            // to declare.
             self.reclaim(identity, answer.mdt_term).await?;
-            // What has no handle now (one is being closed, another opened) was not declared.
+            // An inode without a handle now was not declared: one handle is being closed, another opened.
             let undeclared = |inode: &&Arc<Inode>| !self.handles.has_live(inode.ino);
             self.inodes.all().iter().filter(undeclared).for_each(|inode| inode.lock().doubt());
         } else if !is_another && answer.mdt_term != before.mdt_term {
@@ -409,7 +411,8 @@ impl Client {
         cache.names_gone(None).await;
     }
 
-    /// Drops every page that is kept of open files. Those that hold changes for an OST that is away go when they can.
+    /// Drops every page that is kept of open files. Pages that hold changes for an OST that is away are
+    /// dropped when they can be.
     async fn drop_pages(&self) {
         self.kept_versions.clear();
         let wanted = |inode: Arc<Inode>| {
@@ -436,8 +439,9 @@ impl Client {
         let locks = self.locks.all();
         tracing::info!(opens = handles.len(), locks = locks.len(), "reclaiming after a restart of the MDT");
         let rounds = handles.len().max(locks.len()).div_ceil(RECLAIM_ITEMS_MAX);
-        // The round that says "done" declares no opens. Its answer may be lost without harm: all grants were looked at by
-        // then. That of any other is asked for again, before anything else is sent that could hide what a power cut took.
+        // The round that says "done" declares no opens. Its answer may be lost without harm: all grants were
+        // looked at by then. Any other lost answer is asked for again, before a request that could hide a
+        // loss in a power cut.
         let mut dropping: BTreeMap<Ino, (Arc<Inode>, Wanted)> = BTreeMap::new();
         for round in 0..=rounds {
             if round == rounds {
@@ -574,7 +578,8 @@ fn reclaim_open(handle: &Handle) -> ReclaimOpen {
         handle: handle.number,
         access: brindle_wire::mds::open::Access { truncate: false, ..handle.access },
         cached: handle.cached && state.cached,
-        // Also while it is being given back: nobody else has a right before what is buffered has been sent.
+        // The right counts as held while it is being given back: no other client has one before the buffered
+        // bytes are sent.
         exclusive: handle.access.write && (state.exclusive || !state.behind.is_empty()),
     }
 }

@@ -15,7 +15,7 @@ pub const KEPT_BYTES_MAX: usize = 64 << 20;
 /// Pieces shorter than this are copied, so that they do not pin the large buffer they lie in.
 const COPY_BELOW_BYTES: usize = 256 << 10;
 
-/// How many bytes a mount keeps.
+/// Limit of the bytes that a mount keeps.
 pub(crate) struct Budget {
     max_bytes: usize,
     used_bytes: AtomicUsize,
@@ -113,7 +113,7 @@ impl Unsynced {
         Plan::Resend(self.kept[first..].iter().map(|k| (k.offset, k.data.clone())).collect())
     }
 
-    /// Everything written again is of `term` now.
+    /// Sets the boot term of all bytes that were written again to `term`.
     pub fn resent(&mut self, term: u32) {
         for kept in &mut self.kept {
             kept.term = term;

@@ -19,10 +19,10 @@ const HEAD_LEN: usize = 20;
 /// Bytes that the checksum covers besides the body.
 const SUMMED_LEN: usize = 16;
 
-/// Why a file cannot be read.
+/// Reason why a file cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unreadable {
-    /// Its bytes are not what was written; the reason.
+    /// The bytes are not those that were written; the reason.
     Damaged(String),
     /// The file is sound, and of a format that this release does not know.
     Newer {

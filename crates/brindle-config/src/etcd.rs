@@ -30,7 +30,7 @@ use gateway::{Answer, Gateway, Kv, encode, kvs, number, range_end};
 
 /// Largest value that is written: etcd takes 1.5 MiB in one transaction.
 pub const VALUE_MAX_BYTES: usize = 1 << 20;
-/// How long the note of a write is kept by a store that does not lead.
+/// Time for which a store that does not lead keeps the note of a write, in seconds.
 const NOTE_SECONDS: u64 = 120;
 /// Attempts at one write while earlier writes of the same store, thought lost, still arrive.
 const ATTEMPTS_MAX: usize = 8;
@@ -56,7 +56,7 @@ struct Note {
     count: u64,
 }
 
-/// How a transaction ended.
+/// Outcome of a transaction.
 enum Outcome {
     Swapped(Swap),
     /// An earlier write of this store was done after all; the note's revision.

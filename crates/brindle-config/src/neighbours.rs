@@ -7,8 +7,8 @@ use brindle_stdx::Disk;
 /// Entries that make nobody's room smaller.
 const NOBODYS: [&str; 1] = ["lost+found"];
 
-/// Something else on the file system that holds the target in `dir`: a path beside it, at any level below the mount point. `None`: the
-/// target has the file system to itself, and its free space is its own.
+/// Foreign entry on the file system that holds the target in `dir`: a path beside the target, at any level
+/// below the mount point. `None`: the target has the file system to itself, and its free space is its own.
 pub fn neighbour(disk: &dyn Disk, dir: &str) -> io::Result<Option<String>> {
     let device = disk.space(dir)?.device_id;
     let mut below = dir.trim_end_matches('/');

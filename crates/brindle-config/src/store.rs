@@ -7,7 +7,7 @@ use brindle_types::Result;
 /// A value with its place in the order of all changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its key; `/`-separated, such as `fs/scratch/map`.
+    /// Key of the entry; `/`-separated, such as `fs/scratch/map`.
     pub key: String,
     /// Number of the change that wrote it; never 0, rises over the whole store.
     pub version: u64,
@@ -15,12 +15,12 @@ pub struct Entry {
     pub value: Vec<u8>,
 }
 
-/// How a compare-and-swap ended.
+/// Outcome of a compare-and-swap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Swap {
     /// Written, and durable; the entry's new version.
     Done(u64),
-    /// Somebody else was first: the version that the key has now (0: there is no such key).
+    /// Another writer was first: the version that the key has now (0: there is no such key).
     Lost(u64),
 }
 

@@ -37,9 +37,9 @@ pub struct Superblock {
     pub target: TargetId,
     /// Identity, chosen at format time; an index belongs to one identity for ever.
     pub uuid: [u8; 16],
-    /// When it was formatted: seconds and nanoseconds since 1970.
+    /// Time of the format: seconds and nanoseconds since 1970.
     pub created: (i64, u32),
-    /// Where the MGS is; empty for the MGT.
+    /// Addresses of the MGS; empty for the MGT.
     pub mgs: Vec<Nid>,
 }
 

@@ -1,7 +1,7 @@
 //! The file system behind a mount: takes each request of the kernel to the client and its answer back.
 //!
-//! Only translates: one file per operation in [`crate::ops`]. What is kept here is what the kernel does not say again
-//! later: who took fcntl locks through which open file.
+//! Only translates: one file per operation in [`crate::ops`]. Kept here is only what the kernel does not
+//! repeat later: the owners of fcntl locks, by open file.
 //!
 //! Invariant: a request whose caller was killed is answered at once, while its operation goes on to its end and gives
 //! back what nobody will use.
@@ -42,7 +42,7 @@ use crate::session::{
 };
 use crate::{Ended, Filesystem};
 
-/// How often the caller of an interrupted request is looked at for a pending SIGKILL.
+/// Interval of the search for a pending SIGKILL at the caller of an interrupted request.
 const KILL_POLL_MS: u64 = 100;
 
 /// Repeats of a notice without a pause, while a thread may still take in an older answer.
@@ -90,7 +90,7 @@ pub(crate) struct Done {
 
 /// Resource to give back when the kernel did not take an answer.
 pub(crate) enum Undo {
-    /// Nothing.
+    /// No resource.
     Nothing,
     /// A handle on an inode.
     Close(Ino, u64),
@@ -218,8 +218,8 @@ impl BrindleFs {
     }
 }
 
-/// Contents that an operation changes, or may have changed where it fails. What the kernel keeps of them it takes for old only if it
-/// is told of the success.
+/// Contents that an operation changes, or may have changed where it fails. The kernel considers its cached
+/// state of them outdated only if it is told of the success.
 #[derive(Clone, Copy)]
 enum Changes {
     Nothing,
@@ -242,7 +242,7 @@ fn changes(op: &Op, ino: Ino) -> Changes {
     }
 }
 
-/// The kernel gives up references to a node id. What is noted of it goes with the last one.
+/// The kernel gives up references to a node id. Notes about the node go with the last reference.
 fn forgotten(node_ids: &NodeIds, known: &Known, kernel_cache: &KernelCacheState, nodeid: u64, lookups: u64) {
     node_ids.forget(nodeid, lookups, |ino| {
         known.forget(ino);
@@ -298,7 +298,7 @@ struct Kernel {
     releases: Arc<Releases>,
 }
 
-/// So many ticks of the kernel's clock in milliseconds.
+/// Duration of `ticks` ticks of the kernel's clock, in milliseconds.
 fn ticks_ms(ticks: u64) -> u64 {
     ticks * ticks::length().as_nanos().div_ceil(1_000_000) as u64
 }
@@ -489,16 +489,16 @@ async fn turn() {
     .await;
 }
 
-/// How to mount.
+/// Settings of a mount.
 #[derive(Clone)]
 pub struct MountSettings {
-    /// Where, and with which options of mount(2).
+    /// Mount point, and options of mount(2).
     pub mount: MountOptions,
     /// Features to ask the kernel for.
     pub wanted: Wanted,
-    /// How to serve.
+    /// Options of serving the connection.
     pub serve: ServeOptions,
-    /// Where to listen for commands ([`brindle_client::control`]); `None` for nowhere.
+    /// Path of the socket for commands ([`brindle_client::control`]); `None` for no socket.
     pub control: Option<PathBuf>,
     /// The source of the job's name.
     pub job_from: JobFrom,

@@ -1,4 +1,5 @@
-//! Which job a request of the kernel belongs to: what a variable in the environment of the calling process says, else program and user.
+//! Job of a request of the kernel: the value of a variable in the environment of the calling process, else
+//! program and user.
 //!
 //! A thread is looked at when it asks for the first time, and then once in [`LOOK_AGAIN_MS`] whether it is still the same program.
 //!
@@ -23,9 +24,9 @@ use tokio::sync::Semaphore;
 use crate::ops::caller_syscall::CallerSyscalls;
 use crate::request::{Op, Request};
 
-/// Where jobs come from unless told otherwise.
+/// Default variable that names the job.
 const VARIABLE_DEFAULT: &str = "SLURM_JOB_ID";
-/// How long a thread is taken for the same program without a look.
+/// Time for which a thread is taken for the same program without a look.
 const LOOK_AGAIN_MS: u64 = 1_000;
 /// Most threads that are remembered.
 const KNOWN_MAX: usize = 4096;
@@ -33,11 +34,11 @@ const KNOWN_MAX: usize = 4096;
 const KNOWN_IDLE_MS: u64 = 10_000;
 /// Most of an environment that is read.
 const ENVIRON_BYTES_MAX: usize = 256 << 10;
-/// How long an environment is waited for. Usually it takes some microseconds.
+/// Longest wait for an environment. Usually the read takes some microseconds.
 const ENVIRON_WAIT_MS: u64 = 1_000;
 /// Environments that are read at once: each takes a thread. Where all are waited for nobody else waits.
 const ENVIRONS_MAX: usize = 16;
-/// How long an environment is left alone that could not be read in time.
+/// Pause before the next try, for an environment that could not be read in time.
 const ENVIRON_PAUSE_MS: u64 = 60_000;
 /// Bytes that hold `/proc/TID/stat`.
 const STAT_BYTES: usize = 1024;
@@ -91,7 +92,7 @@ impl fmt::Display for JobFrom {
 struct Look {
     /// Name of its program.
     program: String,
-    /// When it was started, in ticks since boot.
+    /// Start of the process, in ticks since boot.
     started: u64,
 }
 
@@ -154,7 +155,7 @@ impl Jobs {
             Environ::NotNow => (None, None),
         };
         let Some(value) = value else {
-            // It is found out with the next request for which that may be done.
+            // The next request at which the environment may be read will tell.
             let of_handle = handle(&request.op).and_then(|number| client.job_of(number));
             return of_handle.or_else(|| Some(tag(None, &look, uid)));
         };

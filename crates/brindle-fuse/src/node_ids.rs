@@ -27,7 +27,7 @@ struct Place {
 
 #[derive(Default)]
 struct Inner {
-    /// Where the kernel knows each directory, by inode.
+    /// Place of each directory that the kernel knows, by inode.
     node_ids: BTreeMap<Ino, Place>,
     /// The directory in each place.
     spots: BTreeMap<Spot, Ino>,
@@ -86,7 +86,7 @@ impl NodeIds {
     fn look(&self, parent: u64, name: &[u8], ino: Ino, aliases: bool) -> Option<u64> {
         let mut inner = self.inner.lock();
         if ino == Ino::ROOT || name == b"." || name == b".." {
-            // Asked for by node id (NFS export), not by place.
+            // The kernel asks by node id (NFS export), not by place.
             let nodeid = inner.node_ids.get(&ino).map_or(ino.0, |p| p.nodeid);
             if let Some((_, held)) = inner.held.get_mut(&nodeid) {
                 *held += 1;

@@ -79,7 +79,7 @@ pub enum Notice {
     IncEpoch,
     /// Drop inodes that nobody uses.
     Prune {
-        /// Their numbers, at most [`PRUNE_MAX`].
+        /// Inode numbers, at most [`PRUNE_MAX`].
         inodes: Vec<u64>,
     },
     /// Deliver again all requests that were read from the device and not answered.
@@ -215,7 +215,7 @@ impl Notifier {
         let started = std::thread::Builder::new().name("fuse-notify".into()).spawn(move || inner.run());
         match started {
             Ok(_) => queue.threads += 1,
-            // Those that run take the job in their turn; without any, nobody would.
+            // The running threads take the job in their turn. Without any thread the job would wait for ever.
             Err(error) if queue.threads == 0 => {
                 tracing::error!(%error, "cannot start a notifier thread");
                 queue.jobs.clear();
@@ -231,7 +231,7 @@ impl Inner {
     fn run(&self) {
         while let Some(job) = self.next() {
             let outcome = self.write(&job.notice);
-            // Whoever posted it may have gone.
+            // The thread that posted the job may have gone.
             let _ = job.answer.send(outcome);
         }
     }

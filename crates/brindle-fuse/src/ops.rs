@@ -180,7 +180,7 @@ fn habit(op: &Op, nodeid: u64) -> Habit {
     }
 }
 
-/// How long the kernel may keep what no lease covers.
+/// Lifetime in the kernel of entries and attributes that no lease covers.
 pub(crate) const NOT_KEPT: Duration = Duration::ZERO;
 
 /// The answer of operations that find or make a name.

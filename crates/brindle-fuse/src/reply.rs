@@ -75,9 +75,9 @@ pub struct Entry<'a> {
     pub nodeid: u64,
     /// Tells inodes apart that had the same number one after the other; any constant if numbers are never reused.
     pub generation: u64,
-    /// How long the kernel may use the name without asking.
+    /// Time for which the kernel may use the name without asking.
     pub entry_valid: Duration,
-    /// How long the kernel may use the attributes without asking.
+    /// Time for which the kernel may use the attributes without asking.
     pub attr_valid: Duration,
 }
 
@@ -199,7 +199,7 @@ impl Reply {
         Reply { errno: 0, fixed: Vec::new(), data: vec![data], given: None }
     }
 
-    /// The same, in pieces that follow each other.
+    /// Like [`Reply::data`], in pieces that follow each other.
     pub fn pieces(data: Vec<Bytes>) -> Reply {
         let data = if data.len() > PIECES_MAX { vec![Bytes::from(data.concat())] } else { data };
         Reply { errno: 0, fixed: Vec::new(), data, given: None }

@@ -263,7 +263,7 @@ fn lock_kinds_are_told_apart() {
     sys::flock(&a, libc::LOCK_EX).expect("flock");
     let busy = sys::flock(&b, libc::LOCK_SH | libc::LOCK_NB).expect_err("taken");
     assert_eq!(busy.raw_os_error(), Some(libc::EWOULDBLOCK));
-    // The other lock space is free.
+    // A lock of the other lock space does not conflict.
     sys::fcntl_lock(&b, libc::F_OFD_SETLK, libc::F_WRLCK, 10, 10).expect("OFD");
     let busy = sys::fcntl_lock(&a, libc::F_SETLK, libc::F_WRLCK, 15, 10).expect_err("overlaps");
     assert_eq!(busy.raw_os_error(), Some(libc::EAGAIN));

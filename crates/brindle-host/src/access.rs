@@ -23,13 +23,13 @@ use brindle_wire::mgs::nodemap::WatchNodemapsReq;
 
 use crate::identity::{IdentityFile, write_secret};
 
-/// How long the MGS holds a question.
+/// Longest time that the MGS holds a request.
 const POLL_MS: u32 = 10_000;
-/// How much longer than that an answer may take.
+/// Additional time for the answer.
 const GRACE_MS: u64 = 5_000;
 /// Pause after a question that was not answered.
 const PAUSE_MS: u64 = 1_000;
-/// How often it is looked whether the certificate wants to be renewed.
+/// Interval at which the daemon checks whether the certificate is due for renewal.
 const RENEW_EVERY_MS: u64 = 3_600_000;
 /// Pause after a renewal that failed.
 const RENEW_PAUSE_MS: u64 = 60_000;

@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 /// Announcement of a server that is ready.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Serving {
-    /// Its targets.
+    /// Targets of the process.
     pub targets: Vec<ServedTarget>,
-    /// Where its numbers are; empty for nowhere.
+    /// URL of the metrics; empty for none.
     pub metrics_url: String,
 }
 
@@ -16,18 +16,18 @@ pub struct Serving {
 pub struct ServedTarget {
     /// Full name: `scratch-OST0000`.
     pub name: String,
-    /// Where it is served.
+    /// Address at which the target is served.
     pub nid: String,
-    /// Its directory.
+    /// Directory of the target.
     pub dir: String,
 }
 
 /// Announcement of a manager that is ready.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Managing {
-    /// Where browsers find it.
+    /// URL of the console.
     pub url: String,
-    /// Where somebody logs in for the first time: a secret. `None` where there are users.
+    /// URL for the first log-in; it contains a secret. `None` if there are users.
     pub first_log_in_url: Option<String>,
     /// SHA-256 of its certificate; empty without TLS.
     pub fingerprint: String,
@@ -36,18 +36,18 @@ pub struct Managing {
 /// Announcement of a bare host that runs.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Booted {
-    /// Its init, by its pid on the machine.
+    /// Process id of the host's init on the machine.
     pub pid: u32,
 }
 
 /// Announcement of a mount that is usable.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Mounted {
-    /// Where it is mounted.
+    /// Mount point.
     pub mount: String,
     /// Number of the connection under /sys/fs/fuse/connections.
     pub connection: u32,
-    /// Where its numbers are; empty for nowhere.
+    /// URL of the metrics; empty for none.
     pub metrics_url: String,
 }
 

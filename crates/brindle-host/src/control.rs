@@ -20,7 +20,7 @@ use crate::mounts::{self, MountLine};
 
 /// Directory of the sockets.
 pub const RUN_DIR: &str = "/run/brindle";
-/// How long a daemon may take to tell its map.
+/// Longest wait for a daemon to tell its map.
 const MAP_WAIT_MS: u64 = 3_000;
 
 /// The socket of the mount with this device number.
@@ -47,12 +47,12 @@ impl MountHere {
         Ok(MountHere { line })
     }
 
-    /// Where it is mounted.
+    /// Line of the mount in the mount table.
     pub fn line(&self) -> &MountLine {
         &self.line
     }
 
-    /// The same, for jobs on all files; refuses one of a directory of the file system only.
+    /// The mount, for jobs on all files. Refuses a mount of a subdirectory of the file system.
     pub fn whole(self) -> Result<WholeMount> {
         let source: Option<Source> = self.line.source.parse().ok();
         if source.is_some_and(|source| !source.subdir.is_empty()) {
@@ -132,12 +132,12 @@ impl OtherSource for MountsHere {
         })
     }
 
-    /// As the file of the cluster that this host has joined says.
+    /// Addresses of the MGS from the file of the cluster that this host has joined.
     fn mgs(&self, place: &Place) -> Vec<Nid> {
         match enrolment::cluster_here() {
             Ok(Some(file)) if place.fs.as_ref().is_none_or(|fs| *fs == file.fs) => {
                 let nids = file.nids().unwrap_or_default();
-                // Where none of the addresses that were given is among them, another cluster may be meant.
+                // If none of the given addresses is among them, the user may mean another cluster.
                 let is_it = place.fs.is_some() || nids.iter().any(|nid| place.mgs.contains(nid));
                 if is_it { nids } else { Vec::new() }
             }

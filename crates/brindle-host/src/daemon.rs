@@ -36,9 +36,9 @@ use crate::replica::ReplicaDaemon;
 use crate::service::{self, Found, How, Service};
 use crate::shared::daemon::SharedDaemon;
 
-/// How long the MGS holds a question.
+/// Longest time that the MGS holds a request.
 const POLL_MS: u32 = 5_000;
-/// How much longer than that an answer may take.
+/// Additional time for the answer.
 const GRACE_MS: u64 = 5_000;
 /// Pause after a question that was not answered.
 const PAUSE_MS: u64 = 1_000;
@@ -51,7 +51,7 @@ const RETRY_MS: (u64, u64) = (500, 30_000);
 /// A target that was served for so long has its first pause again.
 const STEADY_MS: u64 = 60_000;
 
-/// Whoever shows the numbers of targets.
+/// Publisher of the metrics of targets.
 pub trait Shows: Send + Sync {
     /// A target is served.
     fn served(&self, service: &Service);
@@ -146,7 +146,7 @@ impl Daemon {
                 Some(Err(fault)) if fault.code == Code::UnknownOp => {
                     self.how.seams.sleep_ms(NO_ORDERS_PAUSE_MS).await;
                 }
-                // Whoever asks for targets finds another MGS where this one is silent.
+                // The task that asks for targets finds another MGS if this one is silent.
                 _ => self.how.seams.sleep_ms(PAUSE_MS).await,
             }
         }
@@ -203,7 +203,7 @@ impl Daemon {
         if fault.code == Code::HostRemoved {
             self.failed.send_replace(Some(fault));
         } else {
-            // That the MGS is away for a moment is nobody's trouble; that it does not know this host is.
+            // A short absence of the MGS is no trouble, but an MGS that does not know this host is.
             match fault.code {
                 Code::Disconnected => tracing::debug!("cannot ask the MGS what to serve: {fault}"),
                 code => tracing::warn!(%code, "cannot ask the MGS what to serve: {fault}"),
@@ -351,7 +351,8 @@ impl Daemon {
         }
         let found = Found::lock(Path::new(&order.dir), &self.how.seams)?;
         check_port(&self.how, order.port)?;
-        // From here on parts of the target may go on in this process: until they are gone nobody else may have the directory.
+        // From here on parts of the target may go on in this process: no other process may have the directory
+        // before they are gone.
         let mut spoiled = Spoiled(Some(found));
         let Some(found) = spoiled.found() else { return Ok(()) };
         let starting = service::start(&self.how, found, order.port);

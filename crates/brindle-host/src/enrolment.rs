@@ -1,4 +1,4 @@
-//! How a host becomes one of a cluster: it makes the cluster ([`init`]), or joins it with a token ([`join`]).
+//! Enrolment of a host: it makes the cluster ([`init`]), or joins it with a token ([`join`]).
 //!
 //! Files of a host, in its configuration directory ([`CONF_DIR`]):
 //!
@@ -38,7 +38,7 @@ use crate::identity::{write_secret, write_whole};
 use crate::mgt;
 use crate::service::listens;
 
-/// Where the files of a host lie.
+/// Directory of the files of a host.
 pub const CONF_DIR: &str = "/etc/brindle";
 /// Name of the file of its identity.
 pub const IDENTITY_FILE: &str = "identity.pem";
@@ -48,9 +48,9 @@ const KEY_FILE: &str = "identity.key";
 pub const CLUSTER_FILE: &str = "cluster.toml";
 /// Name of the file with the options of its daemon.
 pub const SERVE_FILE: &str = "serve.toml";
-/// How long the first token holds.
+/// Lifetime of the first token, in seconds.
 pub const FIRST_TOKEN_S: u64 = 24 * 3600;
-/// How long the MGS may take to answer a host that joins.
+/// Longest wait of a joining host for the answer of the MGS.
 const JOIN_MS: u64 = 10_000;
 /// Largest file that is read.
 const FILE_MAX_BYTES: u64 = 64 << 10;
@@ -58,11 +58,11 @@ const FILE_MAX_BYTES: u64 = 64 << 10;
 /// The cluster that a host is of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterFile {
-    /// Its number.
+    /// Number of the cluster.
     pub cluster: String,
     /// Name of the host.
     pub host: String,
-    /// Its file system.
+    /// File system of the cluster.
     pub fs: FsName,
     /// Addresses of its MGS.
     pub mgs: Vec<String>,
@@ -146,7 +146,7 @@ pub fn conf_of(identity: &Path) -> &Path {
     identity.parent().unwrap_or(Path::new(CONF_DIR))
 }
 
-/// What [`init`] makes.
+/// Settings of [`init`].
 #[derive(Clone, Debug)]
 pub struct Init {
     /// The file system.
@@ -161,14 +161,14 @@ pub struct Init {
     pub address: String,
     /// Port of the MGS.
     pub port: u16,
-    /// Where the configuration is to lie in etcd; beside the MGT without it.
+    /// Place of the configuration in etcd; `None`: it lies beside the MGT.
     pub etcd: Option<EtcdPlace>,
 }
 
 /// An etcd that is to hold the configuration of a cluster.
 #[derive(Clone)]
 pub struct EtcdPlace {
-    /// Its members.
+    /// Address of the members of etcd.
     pub address: Address,
     /// Certificates and key for TLS.
     pub tls: Option<TlsTexts>,
@@ -183,7 +183,7 @@ impl std::fmt::Debug for EtcdPlace {
 /// A new cluster.
 #[derive(Debug)]
 pub struct Made {
-    /// Its number.
+    /// Number of the cluster.
     pub cluster: ClusterId,
     /// A token for the next server.
     pub token: Token,
@@ -298,9 +298,9 @@ pub struct Join {
 pub struct Joined {
     /// The cluster.
     pub cluster: ClusterId,
-    /// Its file system.
+    /// File system of the cluster.
     pub fs: FsName,
-    /// Its MGS.
+    /// Addresses of the MGS.
     pub mgs: Vec<Nid>,
     /// Roles of the host.
     pub roles: Roles,
@@ -530,7 +530,7 @@ async fn address_towards(mgs: &[Nid]) -> Result<String> {
     Err(last.unwrap_or_else(|| Fault::new(Code::NoMgs).why("the token names no address")))
 }
 
-/// The one address of this host that others may reach it at.
+/// The single address at which others may reach this host; a fault if there is none, or more than one.
 pub fn own_address() -> Result<String> {
     let found = addresses()?;
     match &found[..] {

@@ -17,7 +17,7 @@ use crate::text;
 /// Names in a directory that do not count as contents.
 const NO_CONTENTS: [&str; 2] = ["lost+found", LOCK_FILE];
 
-/// What is made.
+/// Target to make.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// File system.
@@ -28,14 +28,14 @@ pub struct Plan {
     pub mgs: Vec<Nid>,
     /// The directory.
     pub dir: PathBuf,
-    /// Its identity, where the MGS has chosen one.
+    /// Identity of the target, if the MGS has chosen one.
     pub uuid: Option<[u8; 16]>,
 }
 
-/// What an administrator should know of an OST that has its disk not to itself.
+/// Remark for the administrator if an OST shares its disk with another target.
 pub fn shared_with(disk: &dyn Disk, target: TargetId, dir: &Path) -> Option<String> {
     let absolute = std::path::absolute(dir).ok().filter(|_| target.role == Role::Ost)?;
-    // Where it cannot be told nothing is said: the target is made.
+    // Without an answer there is no remark: the target is made.
     let other = brindle_config::neighbour(disk, absolute.to_str()?).ok()??;
     Some(format!(
         "note: {} lies on the same file system as {other}; an OST wants one of its own: what others write takes its room\n\
@@ -126,7 +126,7 @@ pub async fn carry_out(seams: &Seams, plan: &Plan, destroy: &[String]) -> Result
     let cannot =
         |e: &std::io::Error| Fault::io(Code::NotWritable, "cannot format", plan.dir.display().to_string(), e);
     std::fs::create_dir_all(&plan.dir).map_err(|e| cannot(&e))?;
-    // What lies in a target is read by its servers alone.
+    // Only its servers may read the directory of a target.
     std::fs::set_permissions(&plan.dir, std::fs::Permissions::from_mode(0o700)).map_err(|e| cannot(&e))?;
     let _lock = DirLock::target(&plan.dir)?;
     if let Some(uuid) = plan.uuid {

@@ -13,17 +13,17 @@ use crate::format::{Plan, carry_out, leftovers, refuse_occupied};
 use crate::mgt;
 use crate::service::{Found, How, Remains, Service};
 
-/// How long the MGS holds a question while this host has no target of the kind.
+/// Longest time that the MGS holds a request while this host has no target of the kind.
 pub(crate) const IDLE_MS: u32 = 5_000;
-/// How much longer than the MGS holds a question an answer may take.
+/// Additional time for the answer.
 const GRACE_MS: u64 = 2_000;
 /// Pause after a question that was not answered.
 const PAUSE_MS: u64 = 250;
-/// Why a target is not started again in this process.
+/// Reason why a target is not started again in this process.
 const PARTS: &str = "parts of it may still run in this process, so it is not started again here";
 /// Advice for a target whose parts may still run.
 const RESTART: &str = "on that host: systemctl restart brindle-serve";
-/// How long the remains of a stopped target are waited for, and how often they are looked at.
+/// Longest wait for the remains of a stopped target, and the interval of the checks.
 const GONE_MS: u64 = 20_000;
 const GONE_LOOK_MS: u64 = 50;
 
@@ -49,7 +49,7 @@ impl Drop for Spoiled {
     }
 }
 
-/// Why a target is not served.
+/// Reason why a target is not served.
 pub(crate) enum Trouble {
     /// A fault after which the target may be tried again.
     Again(Fault),
@@ -196,7 +196,7 @@ pub(crate) async fn prepare(how: &How, fs: &FsName, mgs: &Directory, order: &Ass
     let mut superblock = Superblock::load(disk, &order.dir, &expected)?.superblock;
     if superblock.uuid == order.uuid {
         if order.target.role != Role::Mgt && superblock.mgs != mgs_nids {
-            // Its servers ask the MGS there.
+            // The servers of the target ask the MGS at these addresses.
             superblock.mgs = mgs_nids;
             superblock.save(disk, &order.dir)?;
         }

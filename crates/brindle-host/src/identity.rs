@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 
 use crate::cluster::security::ADMIN_IDENTITY;
 
-/// Where the identity of a host lies that has joined a cluster.
+/// Path of the identity of a host that has joined a cluster.
 pub const DEFAULT_PATH: &str = "/etc/brindle/identity.pem";
 /// The environment variable that names another file.
 pub const VARIABLE: &str = "BRINDLE_IDENTITY";
@@ -111,11 +111,11 @@ pub fn write_whole(path: &Path, text: &str, mode: u32) -> std::io::Result<()> {
 /// Kind of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Process {
-    /// It serves targets.
+    /// The process serves targets.
     Server,
-    /// It mounts.
+    /// The process is a mount.
     Mount,
-    /// It is a command.
+    /// The process is a command.
     Command,
 }
 
@@ -178,7 +178,8 @@ pub fn use_mount(mount_point: &Path) {
     dir.into_iter().for_each(use_dev_cluster);
 }
 
-/// Connects as a command does. Which identity it uses is found when it connects: by then it is known which cluster the command is about.
+/// Connects as a command does. The identity is chosen when it connects: by then the cluster of the command is
+/// known.
 pub struct CommandTransport {
     seams: Seams,
 }

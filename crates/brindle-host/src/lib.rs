@@ -39,7 +39,7 @@ use brindle_net::Transport;
 use brindle_stdx::Seams;
 use brindle_types::{Code, Fault, Result};
 
-/// This host: the program that its processes run, and its way to servers.
+/// Program of this host's processes, and connections to servers.
 pub struct Host {
     /// The `brindle` program.
     pub program: PathBuf,
@@ -49,14 +49,14 @@ pub struct Host {
 }
 
 impl Host {
-    /// This host, whose processes run the same program as this one.
+    /// Host whose processes run the same program as this one.
     pub fn new(runtime: &tokio::runtime::Runtime) -> Result<Host> {
         let runtime = runtime.handle().clone();
         let seams = brindle_stdx::real::seams(runtime.clone());
         Host::with(servers(&seams), runtime)
     }
 
-    /// The same, with a way to servers and a runtime that there are already.
+    /// Host with existing connections to servers and an existing runtime.
     pub fn with(servers: Servers, runtime: tokio::runtime::Handle) -> Result<Host> {
         let program = std::env::current_exe()
             .map_err(|e| Fault::io(Code::ProcessFailed, "cannot find", "this program", &e))?;

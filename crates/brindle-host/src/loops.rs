@@ -8,7 +8,7 @@ use brindle_types::Result;
 
 use crate::system::{run, run_for_output};
 
-/// Where the kernel shows its block devices.
+/// Directory in which the kernel shows its block devices.
 const BLOCK_DIR: &str = "/sys/block";
 /// The kernel adds this to the name of a file that was removed.
 const REMOVED: &str = " (deleted)";

@@ -19,7 +19,7 @@ use crate::identity::write_secret;
 use crate::service::How;
 use crate::target_dir::DirLock;
 
-/// How long the MGS may take to answer.
+/// Longest wait for the answer of the MGS.
 const FETCH_MS: u64 = 10_000;
 
 /// Makes the MGT of a new cluster whose configuration lies in etcd, without its authority. The store has the empty map then.
@@ -64,7 +64,7 @@ pub(crate) async fn fetch(how: &How, mgs: &Directory, order: &Assignment) -> Res
     Ok(())
 }
 
-/// What lies in a target is read by its servers alone.
+/// Only its servers may read the directory of a target.
 pub(crate) fn own_dir(dir: &Path) -> Result<()> {
     let cannot =
         |e: &std::io::Error| Fault::io(Code::NotWritable, "cannot make", dir.display().to_string(), e);

@@ -9,11 +9,11 @@ use std::time::Duration;
 use brindle_types::{Code, Fault, Result};
 use rustix::mount::{MountFlags, UnmountFlags, unmount as umount2};
 
-/// How long an unmount may take before the connection to its daemon is aborted.
+/// Longest time for an unmount, before the connection to its daemon is aborted.
 const PATIENCE: Duration = Duration::from_secs(8);
-/// How long a daemon may take to show that it lives.
+/// Longest wait for a daemon to show that it lives.
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
-/// Where the kernel shows the connections of FUSE.
+/// Directory in which the kernel shows the connections of FUSE.
 const CONNECTIONS_DIR: &str = "/sys/fs/fuse/connections";
 /// Type of our mounts.
 pub const FUSE_TYPE: &str = "fuse.brindle";
@@ -25,7 +25,7 @@ pub struct MountLine {
     pub major: u32,
     /// Minor number of the device: the number of the FUSE connection.
     pub minor: u32,
-    /// Where.
+    /// Mount point.
     pub mount_point: PathBuf,
     /// File system type.
     pub fs_type: String,
@@ -33,12 +33,12 @@ pub struct MountLine {
     pub source: String,
 }
 
-/// Everything that is mounted, in the order of mounting.
+/// All mounts of this process, in the order of mounting.
 pub fn all() -> Vec<MountLine> {
     all_of(Path::new("/proc/self"))
 }
 
-/// Everything that a process has mounted: `/proc/PID`.
+/// All mounts that a process sees; `process` is its directory `/proc/PID`.
 pub(crate) fn all_of(process: &Path) -> Vec<MountLine> {
     let text = std::fs::read(process.join("mountinfo")).unwrap_or_default();
     text.split(|b| *b == b'\n').filter_map(parse).collect()
@@ -182,7 +182,7 @@ pub fn is_dead(at: &Path) -> bool {
         let gone = |e: std::io::Error| matches!(e.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED));
         // Attributes of a directory may be the kernel's own; this question goes to the daemon every time.
         let dead = rustix::fs::statvfs(path).map_err(std::io::Error::from).is_err_and(gone);
-        // Nobody listens any more when the patience was over.
+        // After the time limit nobody listens any more.
         let _ = done.send(dead);
     });
     result.recv_timeout(ANSWER_LIMIT).unwrap_or(false)
@@ -201,7 +201,7 @@ fn bounded(at: &Path, flags: UnmountFlags, line: &MountLine) -> rustix::io::Resu
     let (done, result) = mpsc::channel();
     let path = at.to_owned();
     std::thread::spawn(move || {
-        // Nobody listens any more when the patience was over.
+        // After the time limit nobody listens any more.
         let _ = done.send(umount2(&path, flags | UnmountFlags::NOFOLLOW));
     });
     match result.recv_timeout(PATIENCE) {
@@ -215,11 +215,12 @@ fn bounded(at: &Path, flags: UnmountFlags, line: &MountLine) -> rustix::io::Resu
 
 /// Ends a FUSE connection: everything that waits for its daemon fails.
 pub fn abort(connection: u32) {
-    // Systemd mounts it where it runs; without it nothing that waits could be ended. Who may not, or finds it mounted, goes on.
+    // Systemd mounts it where it runs; without it nothing that waits could be ended. A caller that may not
+    // mount it, or finds it mounted, goes on.
     if !Path::new(CONNECTIONS_DIR).join(connection.to_string()).exists() {
         let _ = rustix::mount::mount("none", CONNECTIONS_DIR, "fusectl", MountFlags::empty(), None);
     }
-    // It may be gone already.
+    // The connection may be gone already.
     let _ = std::fs::write(format!("{CONNECTIONS_DIR}/{connection}/abort"), "1");
 }
 

@@ -12,7 +12,7 @@ use crate::enrolment::EtcdPlace;
 use crate::identity::write_secret;
 use crate::target_dir::DirLock;
 
-/// What the former store is called afterwards.
+/// New name of the former store.
 const MOVED: &str = "config.before-etcd";
 
 /// Moves the configuration of the MGT in `dir`; how many entries it has. May be repeated when it was interrupted: it counts as moved once

@@ -31,7 +31,7 @@ const LOG_TAIL_BYTES: u64 = 16 << 10;
 pub struct Identity {
     /// The pid.
     pub pid: u32,
-    /// When it was started, in clock ticks since boot (field 22 of /proc/PID/stat).
+    /// Start of the process, in clock ticks since boot (field 22 of /proc/PID/stat).
     pub start_ticks: u64,
 }
 
@@ -61,7 +61,7 @@ impl Identity {
 
     /// Sends a signal; nothing happens when it has ended already.
     pub fn signal(self, signal: Signal) {
-        // Whoever waits for its end sees whether it came.
+        // A caller that waits for the end of the process sees whether the signal had effect.
         let _ = self.try_signal(signal);
     }
 
@@ -69,7 +69,7 @@ impl Identity {
     pub fn try_signal(self, signal: Signal) -> std::io::Result<()> {
         let Some(fd) = self.open() else { return Ok(()) };
         match pidfd_send_signal(fd, signal) {
-            // It has ended at this moment, which is as good.
+            // The process has ended at this moment, which is as good.
             Err(rustix::io::Errno::SRCH) => Ok(()),
             sent => Ok(sent?),
         }
@@ -135,7 +135,7 @@ impl Starting {
         Starting::spawn_within(None, program, name, arguments, log)
     }
 
-    /// The same, on a host of its own.
+    /// Like [`Starting::spawn`], on a host with a network namespace of its own.
     pub fn spawn_within(
         within: Option<&Within>,
         program: &Path,
@@ -182,7 +182,7 @@ impl Starting {
             match (serde_json::from_str(&line), Identity::of(self.child.id())) {
                 (Ok(Said::Ready(announced)), Some(identity)) => return Ok((identity, Some(announced))),
                 (Ok(Said::Waiting), Some(identity)) if or_waiting => return Ok((identity, None)),
-                // It may have ended since; what it says next tells why.
+                // The process may have ended since; its next message tells why.
                 (Ok(Said::Waiting), _) => {}
                 (Ok(Said::Failed(fault)), _) => {
                     self.abandon();
@@ -210,7 +210,7 @@ impl Starting {
 
     /// Ends a process whose start is given up.
     pub fn abandon(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

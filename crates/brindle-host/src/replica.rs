@@ -22,15 +22,17 @@ use crate::daemon::Shows;
 use crate::hosting::{IDLE_MS, Spoiled, Trouble, check_port, end, prepare, tell_and_ask};
 use crate::service::{self, Found, How, Service};
 
-/// How long the MGS holds a question while there are members: it hears of this host at least that often.
+/// Longest time that the MGS holds a request while there are members: it hears of this host at least that
+/// often.
 const KEEP_MS: u32 = 300;
 /// Pauses before a member that failed is tried again: the first, and the longest.
 const RETRY_MS: (u64, u64) = (500, 10_000);
 
-/// How often a directory that is locked is tried again before that is told as a failure.
+/// Number of tries to lock a directory before its lock counts as a failure.
 const BUSY_TRIES: u32 = 40;
 
-/// How often the MGS is shown members that know more than it does, and how long it may take to answer.
+/// Interval at which members that know more than the MGS are shown to it, and the longest wait for its
+/// answer.
 const SHOW_EVERY_MS: u64 = 1_000;
 const SHOW_MS: u64 = 2_000;
 
@@ -44,7 +46,7 @@ struct Hosted {
     seat: Arc<Seat>,
     is_formatted: bool,
     nids: Vec<Nid>,
-    /// Why it cannot be served; `None` while the seat tells how it is.
+    /// Reason why the member cannot be served; `None` while the seat tells its phase.
     failed: Option<Box<Fault>>,
     is_open: bool,
     release: Arc<Latch>,
@@ -256,7 +258,7 @@ impl ReplicaDaemon {
                     tracing::info!(code = %fault.code, target_name = %self.fs.target(seat.set().target), "{fault}");
                     self.set(seat, |hosted| hosted.is_open = false);
                 }
-                // Where the target has just become a replica set, the one that it was is being stopped.
+                // If the target has just become a replica set, its single server is still being stopped.
                 Err(Trouble::Again(fault)) if fault.code == Code::TargetBusy && busy < BUSY_TRIES => {
                     busy += 1;
                     release.until(self.how.seams.sleep_ms(RETRY_MS.0)).await;
@@ -314,13 +316,13 @@ impl ReplicaDaemon {
             biased;
             () = release.wait() => return Err(Trouble::half_started(order.target)),
             started = service::start(&how, found, order.port) => started.map_err(|fault| match fault.code {
-                // Nothing was opened.
+                // No store was opened.
                 Code::OlderSet => {
                     self.compare_record(&set, &order.dir);
                     Trouble::Again(fault)
                 }
                 Code::OlderReplica | Code::ForeignTarget | Code::BadSuperblock => Trouble::Again(fault),
-                // What fails to start of an MDT has ended.
+                // A failed start of an MDT leaves nothing running.
                 _ if order.target.role == Role::Mdt => Trouble::Again(fault),
                 _ => Trouble::never(fault),
             }),

@@ -32,7 +32,7 @@ pub enum Service {
     Oss(Arc<brindle_oss::Handle>),
 }
 
-/// How the targets of a process are served.
+/// Settings for serving the targets of a process.
 #[derive(Clone)]
 pub struct How {
     /// Time, tasks, disk.
@@ -49,15 +49,15 @@ pub struct How {
     pub advertise: Option<String>,
     /// An MDT puts nothing new on OSTs that are fuller than this, in percent, while others can take it.
     pub high_water_percent: u64,
-    /// How long an MDT lets writes wait for somebody to add room, where all OSTs are full, in milliseconds.
+    /// Longest time that an MDT lets writes wait for added space, where all OSTs are full, in milliseconds.
     pub room_wait_ms: u64,
-    /// For an MGT: the way to fence hosts that share devices.
+    /// Way to fence hosts that share devices; of an MGT only.
     pub fence: Option<Arc<dyn Fence>>,
-    /// For an MGT: after how long targets go back to their preferred hosts, milliseconds.
+    /// Time after which targets go back to their preferred hosts, in milliseconds; of an MGT only.
     pub failback_after_ms: Option<u64>,
     /// The right to answer for the target, where it lies on a device that two hosts reach.
     pub lease: Option<Arc<OwnerLease>>,
-    /// Where the target is a member of a replica set: its place there.
+    /// Place in the replica set; `Some` if the target is a member of one.
     pub seat: Option<Arc<Seat>>,
 }
 
@@ -65,7 +65,7 @@ pub struct How {
 pub struct Found {
     /// The directory.
     pub dir: String,
-    /// Its superblock.
+    /// Superblock of the target.
     pub superblock: Superblock,
     /// Held as long as the target is used.
     pub lock: DirLock,
@@ -94,7 +94,7 @@ pub async fn start(how: &How, found: &Found, port: u16) -> Result<Service> {
             config.advertise = advertise;
             config.rails = rails;
             if let Some(lease) = &how.lease {
-                // Whoever takes it over finds what is on the device.
+                // The next owner finds only data that is on the device.
                 config.durability = DurabilityMode::Sync;
                 config.lease = Some(lease.clone());
             }
@@ -152,7 +152,7 @@ pub(crate) fn listens(words: &str, port: u16) -> Result<Vec<Nid>> {
 }
 
 impl How {
-    /// Where to listen: the first address, then those of further rails.
+    /// Addresses to listen at: the first one, then those of further rails.
     pub(crate) fn listens(&self, port: u16) -> Result<Vec<Nid>> {
         listens(&self.listen, port)
     }
@@ -184,15 +184,16 @@ impl How {
     }
 }
 
-/// What of a service may go on for a while after it was stopped: requests that had begun, background tasks.
+/// Remains of a service that may go on for a while after it was stopped: requests that had begun, background
+/// tasks.
 pub enum Remains {
-    /// Of an MGT: it writes nothing by itself.
+    /// Remains of an MGS: it writes nothing by itself.
     Nothing,
-    /// Of an MDT.
+    /// Remains of an MDT.
     Mdt(Weak<Mdt>),
-    /// Of a member of an MDT's replica set that follows.
+    /// Remains of a member of an MDT's replica set that follows.
     Follower(Weak<FollowerService>),
-    /// Of an OST.
+    /// Remains of an OST.
     Ost(Weak<Oss>, Weak<ObjectStore>),
 }
 
@@ -209,7 +210,7 @@ impl Remains {
 }
 
 impl Service {
-    /// What may go on after [`Service::stop`].
+    /// Parts that may go on after [`Service::stop`].
     pub fn remains(&self) -> Remains {
         match self {
             Service::Mgs(_) => Remains::Nothing,
@@ -221,7 +222,7 @@ impl Service {
         }
     }
 
-    /// Where it listens first.
+    /// First address at which the service listens.
     pub fn nid(&self) -> Nid {
         match self {
             Service::Mgs(handle) => handle.local_nid().clone(),
@@ -276,7 +277,8 @@ impl Found {
                 .subject(text)
                 .why("there is no such directory"));
         }
-        // Nothing is written, not even a lock, where no target is: it may be the mount point of a disk that is not mounted.
+        // Nothing is written, not even a lock, where there is no target: the directory may be the mount point
+        // of a disk that is not mounted.
         Superblock::load(&*seams.disk, &text, &Expected::default())?;
         let lock = DirLock::target(dir)?;
         let loaded = Superblock::load(&*seams.disk, &text, &Expected::default())?;

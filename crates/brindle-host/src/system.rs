@@ -16,12 +16,12 @@ pub fn run(command: &mut Command, packages: &str) -> Result<()> {
     run_with_input(command, packages, "")
 }
 
-/// The same, with a text on its standard input.
+/// Runs a command with a text on its standard input.
 pub fn run_with_input(command: &mut Command, packages: &str, input: &str) -> Result<()> {
     finish(command.stdout(Stdio::null()), packages, input, &[0]).map(drop)
 }
 
-/// The same; what it prints, which has to be short. It may end with one of `codes`.
+/// Runs a command and returns its output, which has to be short. The command may end with one of `codes`.
 pub fn run_for_output(command: &mut Command, packages: &str, codes: &[i32]) -> Result<String> {
     finish(command.stdout(Stdio::piped()), packages, "", codes)
 }
@@ -40,11 +40,11 @@ fn finish(command: &mut Command, packages: &str, input: &str, codes: &[i32]) -> 
     let stdin = if input.is_empty() { Stdio::null() } else { Stdio::piped() };
     let mut child = command.stdin(stdin).stderr(Stdio::piped()).spawn().map_err(failed)?;
     if let Some(mut pipe) = child.stdin.take() {
-        // One that does not read it says why in its own words.
+        // A command that does not read its input reports the reason itself.
         let _ = pipe.write_all(input.as_bytes());
     }
     if !Identity::of(child.id()).is_none_or(|process| process.wait_end(COMMAND_LIMIT)) {
-        // It may have ended at this moment.
+        // The command may have ended at this moment.
         let _ = child.kill();
         let _ = child.wait();
         return Err(fault()

@@ -83,7 +83,7 @@ impl DirLock {
     }
 }
 
-/// Whoever can read the file can lock it. One of an earlier release was readable for all.
+/// A user that can read the file can lock it. Earlier releases made it readable for all.
 fn close_to_others(file: &File) -> std::io::Result<()> {
     let mode = file.metadata()?.permissions().mode();
     if mode & 0o077 == 0 { Ok(()) } else { file.set_permissions(Permissions::from_mode(LOCK_MODE)) }

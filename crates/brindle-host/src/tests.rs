@@ -21,7 +21,7 @@ use crate::enrolment::{self, ClusterFile, IDENTITY_FILE, Init, Join};
 use crate::identity::{self, IdentityFile, Process, write_secret};
 use crate::service::{self, Found, How, Service};
 
-/// How long a test waits for what comes in a moment.
+/// Longest wait of a test for an event that is due in a moment.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 struct World {
@@ -86,7 +86,7 @@ impl World {
         IdentityFile::open(self.conf(host).join(IDENTITY_FILE)).unwrap()
     }
 
-    /// How a server of a host is served; over TCP only, as from another machine.
+    /// Settings for a server of a host; over TCP only, as from another machine.
     fn how(&self, host: &str, admits_strangers: bool) -> Result<How> {
         let mut security = identity::security(Some(self.identity(host)), Mode::Auth, Process::Server);
         security.admits_strangers = admits_strangers;
@@ -256,7 +256,7 @@ fn certificates_are_renewed_for_the_key_that_is_shown() {
         let file = world.identity("c1");
         let way = || Ok(world.way("c1", access::introduction(&file)?));
         assert_eq!(access::renew(&world.seams, &way, &file).await, Ok(false), "it is new");
-        // The same host with a certificate of fifty days ago.
+        // The same host presents a certificate of fifty days ago.
         let authority = Authority::from_pem(
             &std::fs::read_to_string(world.dir.path().join("mgt/authority.pem")).unwrap(),
         )
@@ -331,7 +331,7 @@ fn a_removed_host_is_out_at_once_and_stays_out() {
         daemon.stop().await;
         let refused = world.ask("oss1", &ListHostsReq {}).await.unwrap_err();
         assert_eq!(refused.code, Code::HostRemoved);
-        // Also by a server that cannot ask the MGS: the list is on file.
+        // A server that cannot ask the MGS refuses, too: the list is on file.
         world.join(&world.token("server").await, "oss2").await.unwrap();
         let (identity, removed) = (world.identity("oss2"), Arc::<brindle_net::RemovedKeys>::default());
         let way = world.way("oss2", Introduction::agent("oss2"));
@@ -369,7 +369,7 @@ fn a_host_that_was_installed_anew_has_its_targets_back() {
         };
         assert_eq!(enrolment::join(&world.seams, &again).await.unwrap().roles.to_string(), "server,admin");
         assert_eq!(world.identity("oss1").current().unwrap().identity().key_id(), before);
-        // Its disk with /etc was lost: a new key needs a token for this very host.
+        // The host has lost its disk with /etc: a new key needs a token for this very host.
         std::fs::remove_dir_all(world.conf("oss1")).unwrap();
         let any = world.token("server").await;
         assert_eq!(world.join(&any, "oss1").await.unwrap_err().code, Code::HostNameInUse);

@@ -17,18 +17,18 @@ use crate::attempts::{Attempts, Entered};
 use crate::copy::Copier;
 use crate::pace::Pace;
 
-/// How often it tells how far it is; a part of its lease.
+/// Interval at which the agent reports its progress; a part of its lease.
 const TELL_MS: u64 = 1_000;
 /// Pause after the MDT has refused something.
 const PAUSE_MS: u64 = 1_000;
-/// How long it takes leave of the MDT.
+/// Longest time for the goodbye to the MDT.
 const LEAVE_MS: u64 = 500;
-/// How often the end of an attempt is told again that the MDT could not take at that moment.
+/// Number of tries to report the end of an attempt that the MDT cannot record at the moment.
 const DONE_TRIES: usize = 5;
 /// Most files at once.
 pub const STREAMS_MAX: u16 = 64;
 
-/// How an agent works.
+/// Settings of an agent.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Name of its host, for people.
@@ -90,7 +90,7 @@ impl Agent {
     async fn take(self: Arc<Self>) {
         let free = Arc::new(Semaphore::new(self.settings.streams.clamp(1, STREAMS_MAX).into()));
         loop {
-            // As many as there are hands for, and at least one.
+            // The request asks for as many actions as there are free streams, and at least one.
             let Ok(first) = free.clone().acquire_owned().await else { return };
             let mut hands: Vec<OwnedSemaphorePermit> = vec![first];
             while let Ok(hand) = free.clone().try_acquire_owned() {
@@ -186,7 +186,7 @@ impl Agent {
     async fn restore(&self, work: &HsmWork, entered: &Entered) -> Result<()> {
         let (from, handle) = self.copier(entered).restore(work).await?;
         let done = self.done(work, HsmOutcome::Restored(from)).await;
-        // It has no name: with the handle it goes.
+        // The file has no name: closing the handle removes it.
         let closed = self.client.close(handle).await;
         done.and(closed)
     }

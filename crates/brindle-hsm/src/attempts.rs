@@ -9,7 +9,7 @@ use brindle_types::{Code, Fault, Result};
 use brindle_wire::mds::hsm::HsmAttempt;
 use parking_lot::Mutex;
 
-/// One of them.
+/// An attempt under way.
 #[derive(Default)]
 pub struct Attempt {
     moved_bytes: AtomicU64,
@@ -21,7 +21,7 @@ impl Attempt {
         Attempt { moved_bytes: AtomicU64::new(0), cancel: Cancel::new() }
     }
 
-    /// So many bytes more were copied.
+    /// Counts `bytes` more copied bytes.
     pub fn moved(&self, bytes: u64) {
         self.moved_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -46,13 +46,13 @@ impl Attempts {
         Entered { all: self.clone(), name, attempt }
     }
 
-    /// How far each is.
+    /// Copied bytes of each attempt.
     pub fn moved_bytes(&self) -> Vec<(HsmAttempt, u64)> {
         let all = self.0.lock();
         all.iter().map(|(name, attempt)| (*name, attempt.moved_bytes.load(Ordering::Relaxed))).collect()
     }
 
-    /// These are not wanted any more.
+    /// Cancels attempts that are not wanted any more.
     pub fn give_up(&self, gone: &[HsmAttempt]) {
         let all = self.0.lock();
         gone.iter().filter_map(|name| all.get(name)).for_each(|attempt| attempt.cancel.cancel());

@@ -21,10 +21,10 @@ const READ: Access = Access { read: true, write: false, truncate: false, execute
 const WRITE: Access = Access { read: false, write: true, truncate: false, execute: false };
 /// Most names of a file that a manifest has.
 const PATHS_MAX: usize = 64;
-/// Nobody but root sees a file that is being restored.
+/// Mode of a file that is being restored: only root may access it.
 const PRIVATE_MODE: u32 = 0o600;
 
-/// What copying needs.
+/// Parts that copying needs.
 pub struct Copier<'a> {
     /// The file system.
     pub client: &'a Client,
@@ -41,7 +41,7 @@ fn parts(size_bytes: u64, part_bytes: u64) -> impl Iterator<Item = (u64, u64)> {
     starts.map(move |start| (start, part_bytes.min(size_bytes - start)))
 }
 
-/// How the parts of a file were striped.
+/// Striping of the parts of a file.
 fn striping(layout: &Layout) -> Vec<Striping> {
     let of = |component: &Component| Striping {
         start_bytes: component.start,
@@ -127,8 +127,8 @@ impl Copier<'_> {
         Ok((ArchivedCopy { data_version, attempt, size_bytes, checksum }, manifest))
     }
 
-    /// Everything but the bytes of a file, for whoever has the archive alone. Refuses a file that has changed since the copy was begun: so every
-    /// manifest is of contents that the file has had.
+    /// Describes a file in all but its bytes, for a reader that has the archive alone. Refuses a file that
+    /// has changed since the copy was begun: so every manifest describes contents that the file has had.
     async fn describe(&self, work: &HsmWork) -> Result<Manifest> {
         let (client, ino) = (self.client, work.ino);
         let attr = client.getattr(ino).await?;

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 /// A limit of bytes a second, if there is one.
 pub struct Pace {
     bytes_per_sec: Option<u64>,
-    /// When the next bytes may be copied.
+    /// Time at which the next bytes may be copied.
     next: Mutex<Option<Mono>>,
 }
 

@@ -18,14 +18,16 @@ use redb::StorageBackend;
 /// redb's page size: the unit of checksums, and of what an offline reader keeps of redb's writes.
 const BLOCK_BYTES: u64 = 4096;
 
-/// Where reads have to wait for the device twice in a window of this size, all of it is fetched. Rows that belong together lie
-/// near each other, but a directory is read in the order of hashes: page by page that is an access to the device for each.
+/// Size of a window. If reads in a window wait for the device twice, the whole window is fetched. Related
+/// rows lie near each other, but a directory is read in the order of hashes: page by page that is a device
+/// access for each.
 const WINDOW_BYTES: u64 = 128 << 10;
 /// Windows of which it is remembered that they were read once: neighbourhoods in half a GiB.
 const WINDOWS: usize = 4096;
 
-/// The windows in which a read has waited for the device, by the remainder of their number. What is forgotten too early costs a
-/// wait; what is remembered too long, of a far larger file, hardly ever costs a needless fetch.
+/// The windows in which a read has waited for the device, by the remainder of their number. A window
+/// forgotten too early costs a wait. A window remembered too long, of a far larger file, hardly ever costs a
+/// needless fetch.
 struct Windows(Mutex<Vec<u64>>);
 
 impl Windows {
@@ -85,7 +87,7 @@ impl Backend {
 }
 
 impl Gate {
-    /// From now on everything fails.
+    /// Makes all further calls fail.
     pub fn shut(&self) {
         self.shut.store(true, Ordering::Release);
     }
@@ -109,7 +111,7 @@ impl Gate {
         read_exact_at(&*self.file, out, offset)
     }
 
-    /// What the file takes of the device, holes left out; 0 if it cannot be asked.
+    /// Bytes that the file takes on the device, without holes; 0 if the file system does not tell.
     pub fn allocated_bytes(&self) -> u64 {
         self.file.stat().map_or(0, |stat| stat.allocated_bytes)
     }

@@ -25,7 +25,7 @@ const CHECKPOINT_RETRY_MS: u64 = 1000;
 const COUNT_PAUSE_FACTOR: u64 = 20;
 /// A checkpoint file with more rows than this is not made shorter: readers wait for that.
 const COMPACT_BYTES_MAX: u64 = 128 << 20;
-/// At most so many bytes of pages are taken for a byte of the memtable, whose sizes include a row's overhead.
+/// Most bytes of pages for a byte of the memtable, whose sizes include a row's overhead.
 const PAGES_PER_ROW_BYTES: u64 = 2;
 
 /// See the module.
@@ -51,7 +51,7 @@ pub(crate) struct Engine {
     pub compactions: AtomicU64,
     /// The checkpoint file has changed since its free pages were counted.
     pub reuse_stale: AtomicBool,
-    /// When its free pages may be counted again.
+    /// Time from which on the free pages may be counted again.
     pub count_after: Mutex<Mono>,
 }
 
@@ -76,7 +76,7 @@ impl Engine {
 
     pub fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
         self.twice(|| {
-            // Nobody waits with the layers for a page that has to come from the device.
+            // No reader holds the lock of the layers while it waits for a page from the device.
             let found = self.layers.read().find(key);
             match found {
                 Found::Here(value) => Ok(value),
@@ -197,7 +197,7 @@ impl Engine {
                 }
                 Err(fault) => self.log.fail(fault),
             }
-            // Those who wait for room also want to know of a failure.
+            // Writers that wait for room must hear of a failure, too.
             self.applied.send_modify(|_| {});
         }
         self.applied.send_modify(|_| {});
@@ -223,7 +223,8 @@ impl Engine {
     async fn checkpoint_once(self: &Arc<Self>) -> Result<()> {
         let frozen = self.freeze();
         let applied = frozen.last;
-        // What the checkpoint holds must be in the log too, so that "the checkpoint says it was there" is true.
+        // Rows of the checkpoint must be in the log, too. Otherwise "the checkpoint says that the row was
+        // there" would not be true.
         if !crate::planted("kv_checkpoint_before_log") {
             self.log.wait(applied, Durability::Synced).await?;
         }
@@ -243,7 +244,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Blocks for as long as it takes. Whoever reads meanwhile sees the frozen rows on top of any piece of them.
+    /// Blocks for as long as it takes. Readers meanwhile see the frozen rows on top of any part of the
+    /// checkpoint.
     fn write_checkpoint(&self, rows: &BTreeMap<Bytes, Option<Bytes>>, meta: &Meta) -> Result<View> {
         self.store.checkpoint(rows, meta, |view| {
             self.pieces.fetch_add(1, Ordering::Relaxed);
@@ -280,7 +282,7 @@ impl Engine {
         if free_bytes < self.reserve_bytes || usage.used_bytes > COMPACT_BYTES_MAX {
             return Ok(free_bytes);
         }
-        // Whoever reads the checkpoint waits for this; nobody can while pages move.
+        // Readers of the checkpoint wait for this lock: none may read while pages move.
         let mut layers = self.layers.write();
         layers.view = Arc::new(View::nothing());
         let compacted = self.store.compact();
@@ -300,7 +302,8 @@ impl Engine {
         }
     }
 
-    /// What a checkpoint has put into the file's free pages is no longer free, and what it has freed is not known yet.
+    /// Lowers the estimate of reusable bytes: the checkpoint has used free pages of the file. The pages that
+    /// it has freed are not known yet.
     fn reuse_changed(&self, frozen: &Memtable) {
         if self.log.is_space_low() {
             let used_bytes = frozen.bytes as u64 * PAGES_PER_ROW_BYTES;

@@ -26,7 +26,7 @@ const PAYLOAD_VERSION: u8 = 1;
 const OP_PUT: u8 = 1;
 const OP_DELETE: u8 = 2;
 
-/// Whose files these are.
+/// Identity of the owner of these files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub fs_id: [u8; 16],
@@ -48,7 +48,7 @@ pub(crate) struct SegmentHeader {
     pub salt: u64,
 }
 
-/// Why a header block is not one.
+/// Reason why a block is not a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HeaderWrong {
     /// Magic or checksum.
@@ -109,13 +109,13 @@ impl SegmentHeader {
         segment_name(self.term, self.first_index)
     }
 
-    /// Where checksums of this term's records begin.
+    /// Start value for the checksums of this term's records.
     pub fn seed(&self) -> u32 {
         seed_of(self.salt)
     }
 }
 
-/// Where checksums of a term's records begin.
+/// Start value for the checksums of a term's records.
 pub(crate) fn seed_of(salt: u64) -> u32 {
     crc(&salt.to_be_bytes())
 }

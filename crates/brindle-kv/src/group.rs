@@ -41,7 +41,7 @@ pub(crate) struct GroupBuffer {
     pub space_low: bool,
     /// Bytes pushed since the device was asked for its space.
     pub bytes_since_space_check: u64,
-    /// Where the next record goes, in the segment that the last chunk goes to.
+    /// Offset of the next record, in the segment of the last chunk.
     end_offset: u64,
     segment_bytes: u64,
     /// (index, time): records from `index` on, up to the next sample, are at most this old.
@@ -123,7 +123,7 @@ impl GroupBuffer {
         }
     }
 
-    /// Everything up to `index` is durable.
+    /// Notes that all records up to `index` are durable.
     pub fn synced_to(&mut self, index: u64) {
         while self.samples.get(1).map_or(self.next_index, |(next, _)| *next) <= index + 1 {
             if self.samples.pop_front().is_none() {
@@ -132,7 +132,7 @@ impl GroupBuffer {
         }
     }
 
-    /// When the oldest unsynced record was made, or a little earlier.
+    /// Time at which the oldest unsynced record was made, or a little earlier.
     pub fn oldest(&self) -> Option<Mono> {
         self.samples.front().map(|(_, at)| *at)
     }

@@ -102,12 +102,12 @@ impl Kv {
         self.engine.log.last_pos()
     }
 
-    /// Everything up to here is written.
+    /// Position of the last record that is written.
     pub fn written_pos(&self) -> LogPos {
         self.engine.log.written_pos()
     }
 
-    /// Everything up to here is on the device.
+    /// Position of the last record that is on the device.
     pub fn synced_pos(&self) -> LogPos {
         self.engine.log.synced_pos()
     }
@@ -142,8 +142,8 @@ impl Kv {
         self.engine.log.hold_records(is_held);
     }
 
-    /// From now on waits end only for what is written up to index `written`, and synced up to `synced`, on all other members that nothing is
-    /// answered without; `u64::MAX` where there are none.
+    /// Makes waits end only for records written up to index `written`, and synced up to `synced`, on all
+    /// other required members; `u64::MAX` where there are none.
     pub fn require(&self, written: u64, synced: u64) {
         self.engine.log.require(written, synced);
     }
@@ -187,7 +187,7 @@ impl Kv {
         self.engine.log.is_space_low()
     }
 
-    /// Why the log stopped, if it did: the server must stop the MDT.
+    /// Fault that stopped the log, if one did: the server must stop the MDT.
     pub fn failed(&self) -> Option<Fault> {
         self.engine.log.failed()
     }
@@ -238,7 +238,8 @@ impl Kv {
         self.engine.seams.disk.stat(&path).map_or(0, |stat| stat.len_bytes)
     }
 
-    /// Stops the log without a failure of the disk: whatever waits fails, and nothing more is taken in. What is on the disk stays.
+    /// Stops the log without a failure of the disk: whatever waits fails, and nothing more is taken in.
+    /// Records on the disk stay.
     pub fn abandon(&self) {
         self.engine
             .log

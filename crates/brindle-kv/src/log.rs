@@ -1,6 +1,6 @@
 //! The log of one opening: group commit, rotation of segments, background syncs.
 //!
-//! `append` only fills the group buffer. Whoever waits first writes the whole buffer with one call, under `writer`;
+//! `append` only fills the group buffer. The first waiter writes the whole buffer with one call, under `writer`;
 //! fdatasyncs and new segments are the work of one task, so that a waiter that is dropped never takes the result of a
 //! failed fdatasync with it. A failed write or fdatasync stops the log for good.
 //!
@@ -37,7 +37,7 @@ const SPACE_RETRY_MS: u64 = 1000;
 /// accepted in between has to fit into the reserve.
 const SPACE_CHECK_BYTES: u64 = 1 << 20;
 const SPACE_CHECK_SHARE: u64 = 16;
-/// This part of the reserve has to be on the device itself, whatever the checkpoint file has free.
+/// Part of the reserve that must be free on the device itself, whatever the checkpoint file has free.
 const REUSE_FLOOR_PART: u64 = 4;
 
 /// Zeros are written ahead of the records when fewer than so many bytes of them are left, and so many at once. Space that was
@@ -60,14 +60,14 @@ pub(crate) struct LogStart {
     /// Every segment, the new one of this term last.
     pub segments: Vec<Segment>,
     pub file: Arc<dyn DiskFile>,
-    /// Where the store is the primary of a replica set.
+    /// Records for other members, if the store is the primary of a replica set.
     pub shipping: Option<Shipping>,
 }
 
 struct Writer {
     file: Arc<dyn DiskFile>,
     path: String,
-    /// Where the next record goes.
+    /// Offset of the next record.
     offset: u64,
     /// Up to here there are zeros behind it.
     zeros_to: u64,
@@ -114,7 +114,7 @@ pub(crate) struct Log {
     reserve_bytes: u64,
     /// The device was down to the reserve when it was last asked.
     device_low: AtomicBool,
-    /// When a checkpoint was last asked for because of that.
+    /// Time at which a checkpoint was last asked for because of low space.
     space_asked_at: Mutex<Option<Mono>>,
     /// Bytes in the checkpoint file that are free for new rows; known only while the device is nearly full.
     reusable_bytes: AtomicU64,
@@ -126,7 +126,7 @@ pub(crate) struct Log {
     synced: AtomicU64,
     /// Highest index that somebody waits to be synced.
     wanted: AtomicU64,
-    /// When the last fdatasync returned.
+    /// Time at which the last fdatasync returned.
     synced_at: Mutex<Mono>,
     /// Changes whenever a waiter has reason to look again.
     progress: watch::Sender<u64>,
@@ -290,7 +290,7 @@ impl Log {
         }
     }
 
-    /// So far are the members that nothing is answered without.
+    /// Sets the log positions that all required members have reached: `written` and `synced`.
     pub fn require(&self, written: u64, synced: u64) {
         if let Some(shipping) = &self.shipping {
             shipping.required.set(written, synced);
@@ -532,7 +532,7 @@ impl Log {
     }
 
     fn sync_due(&self) -> bool {
-        // What waits for a segment cannot be synced yet.
+        // A record that waits for a segment cannot be synced yet.
         let (oldest, writable_to) = {
             let group = self.group.lock();
             (group.oldest(), group.segment_due().map_or(group.last_index(), |first| first - 1))

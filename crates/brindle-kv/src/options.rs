@@ -4,7 +4,7 @@ use brindle_types::Fault;
 
 use crate::batch::LogPos;
 
-/// How safe a record has to be before something goes on.
+/// Required safety of a record before its caller goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
     /// In the log file (page cache): survives the death of the process.
@@ -13,7 +13,7 @@ pub enum Durability {
     Synced,
 }
 
-/// When replies of the MDT leave (`durability=` of the file system, DESIGN section 6).
+/// Moment at which replies of the MDT leave (`durability=` of the file system, DESIGN section 6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DurabilityMode {
     /// Replies wait for [`Durability::Written`]; what was written is synced before it is a second old, and while
@@ -33,7 +33,7 @@ pub struct KvOptions {
     pub target_uuid: [u8; 16],
     /// Name of the target for messages, such as `scratch-MDT0000`.
     pub target: String,
-    /// When replies leave.
+    /// Moment at which replies leave.
     pub mode: DurabilityMode,
     /// Size of one log segment; at least [`SEGMENT_BYTES_MIN`].
     pub segment_bytes: u64,

@@ -65,7 +65,7 @@ impl KvReader {
         &self.damage
     }
 
-    /// What an opening would find; `term` is the last one taken.
+    /// Report that an opening would give; `term` is the last one taken.
     pub fn report(&self) -> &OpenReport {
         &self.report
     }

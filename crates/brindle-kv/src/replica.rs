@@ -25,11 +25,11 @@ use crate::store::{Meta, Store, View};
 /// A store that follows.
 pub struct Replica {
     replayed: Replayed,
-    /// Where records go; `None` before the first one since the opening.
+    /// Segment for new records; `None` before the first one since the opening.
     segment: Option<Writing>,
-    /// Everything up to here is on the device.
+    /// Index of the last record that is on the device.
     synced: u64,
-    /// When the oldest record came that is not.
+    /// Arrival of the oldest record that is not on the device.
     unsynced_since: Option<Mono>,
 }
 
@@ -38,7 +38,7 @@ struct Writing {
     header: SegmentHeader,
     path: String,
     file: Arc<dyn DiskFile>,
-    /// Where the next record goes.
+    /// Offset of the next record.
     offset: u64,
     /// Records that are not written yet; they go there.
     pending: Vec<u8>,
@@ -69,7 +69,7 @@ pub struct Checkpointing {
 }
 
 impl Checkpointing {
-    /// Writes it; blocks for as long as that takes. What it gives is for [`Replica::end_checkpoint`].
+    /// Writes it; blocks for as long as that takes. Its result goes to [`Replica::end_checkpoint`].
     pub fn write(self) -> Result<Checkpointed> {
         let meta = Meta { identity: self.identity, applied: self.rows.last };
         let view = self.store.checkpoint(self.rows.rows(), &meta, drop)?;
@@ -100,12 +100,12 @@ impl Replica {
         self.replayed.scan.last
     }
 
-    /// Everything up to this index survives a power cut.
+    /// Index up to which records survive a power cut.
     pub fn synced(&self) -> u64 {
         self.synced
     }
 
-    /// When the oldest record came that does not.
+    /// Arrival of the oldest record that does not survive a power cut.
     pub fn unsynced_since(&self) -> Option<Mono> {
         self.unsynced_since
     }
@@ -203,7 +203,7 @@ impl Replica {
         Ok(())
     }
 
-    /// Everything that was taken in is on the device on return.
+    /// Syncs all records that were taken in.
     pub fn sync(&mut self) -> Result<()> {
         self.flush()?;
         if let Some(writing) = &self.segment {
@@ -215,21 +215,22 @@ impl Replica {
         Ok(())
     }
 
-    /// What is to be synced so that everything taken in is on the device; `None` if that is so already. The caller syncs it, and says so with
-    /// [`Replica::was_synced`]; others may go on meanwhile.
+    /// File and index of the sync that is due; `None` if all records are on the device. The caller syncs the
+    /// file and then calls [`Replica::was_synced`]. Other work may go on meanwhile.
     pub fn to_sync(&self) -> Option<(Arc<dyn DiskFile>, u64)> {
         let last = self.last().index;
         let writing = self.segment.as_ref().filter(|_| self.synced < last)?;
         Some((writing.file.clone(), last))
     }
 
-    /// Everything up to `index` was synced. What came later came `at` or after.
+    /// Notes that records up to `index` were synced. Later records came at `at` or after.
     pub fn was_synced(&mut self, index: u64, at: Mono) {
         self.synced = self.synced.max(index);
         self.unsynced_since = (self.synced < self.last().index).then_some(at);
     }
 
-    /// Begins a segment with the record of `pos`. What the one before holds is synced first: its end is what the new header says.
+    /// Begins a segment with the record of `pos`. The previous segment is synced first: the new header tells
+    /// its end.
     fn begin_segment(&mut self, pos: LogPos) -> Result<()> {
         self.sync()?;
         let scan = &mut self.replayed.scan;

@@ -154,7 +154,7 @@ fn read_segment(disk: &dyn Disk, path: &str) -> Result<Bytes> {
     read().map_err(|e| log_io("cannot read the metadata log", path, &e))
 }
 
-/// Where the records of `segment` have to end: behind the last one that `next` says was there.
+/// Index behind the last record of `segment`, as the next header tells.
 fn bound(segment: &SegmentHeader, next: &SegmentHeader) -> u64 {
     if next.term == segment.term { next.first_index } else { next.previous_last_index + 1 }
 }
@@ -267,7 +267,7 @@ impl Later {
         later
     }
 
-    /// Why a bad record is damage, or `None` if it is the torn end.
+    /// Reason why a bad record is damage, or `None` if it is the torn end.
     fn verdict(&self, index: u64, durable_to: u64) -> Option<String> {
         let bad = format!("record {index} does not match its checksum");
         if index <= durable_to {

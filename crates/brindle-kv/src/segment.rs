@@ -52,7 +52,8 @@ pub(crate) fn make_segment(
     Ok((Segment { path, header }, file))
 }
 
-/// Removes segments that the checkpoint has made needless. What is left after a crash is removed by the next opening.
+/// Removes segments that the checkpoint has made needless. The next opening removes segments that a crash has
+/// left.
 pub(crate) fn remove_segments(disk: &dyn Disk, segments: &[Segment]) {
     for segment in segments {
         if let Err(e) = disk.remove(&segment.path) {

@@ -39,7 +39,8 @@ const CHECK_BYTES_MAX: u64 = 1 << 30;
 const WALK_BYTES_MAX: u64 = 4 << 30;
 /// A piece of a checkpoint that found no space is cut into this many.
 const PIECE_CUT: usize = 4;
-/// What a changed row costs until the transaction's end: copies of its leaf and of its share of the pages above.
+/// Bytes that a changed row costs until the transaction ends: copies of its leaf and of its share of the
+/// pages above.
 const ROW_COPY_BYTES: u64 = 8 << 10;
 
 // One table only: redb stages table roots in a randomly ordered map, and with more than one the file's bytes would
@@ -108,7 +109,7 @@ struct Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        // What redb writes when it is dropped would make an orderly end differ from a kill.
+        // Writes of redb during its drop would make an orderly end differ from a kill.
         self.gate.shut();
     }
 }
@@ -231,8 +232,8 @@ impl Store {
         }
     }
 
-    /// What the file takes of the device. Reads every page in use, so it is asked only when the device is nearly full;
-    /// of a file of more than [`WALK_BYTES_MAX`] all is taken to be in use.
+    /// Usage of the checkpoint file. The call reads every page in use, so it is made only when the device is
+    /// nearly full. A file of more than [`WALK_BYTES_MAX`] counts as fully used.
     pub fn usage(&self) -> Result<Usage> {
         self.with_db(|open| {
             let allocated_bytes = open.gate.allocated_bytes();
@@ -267,7 +268,7 @@ impl Store {
     }
 }
 
-/// What a checkpoint file takes of the device, holes left out, and how much of that holds rows.
+/// Usage of a checkpoint file: bytes on the device without holes, and bytes of them that hold rows.
 pub(crate) struct Usage {
     pub allocated_bytes: u64,
     pub used_bytes: u64,

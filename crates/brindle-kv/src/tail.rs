@@ -1,4 +1,5 @@
-//! What members of a replica set may lack: the newest records of the log, in memory, and how far those are whose word is required.
+//! Records that members of a replica set may lack: the newest ones of the log, in memory. Also the progress
+//! of the required members.
 //!
 //! The primary sends records from here. Invariants: the records are consecutive; a position is known only if its term is the one that the
 //! log has at its index, so that a log which has gone another way is never taken for an earlier state of this one.
@@ -19,7 +20,7 @@ const HELD_BYTES_MAX: usize = 1 << 30;
 /// The newest records of a log.
 pub(crate) struct Recent {
     bytes_max: usize,
-    /// Somebody is being filled, who needs what comes meanwhile: more is kept then.
+    /// Whether a member is being filled, which needs the records of meanwhile: more of them are kept then.
     is_held: bool,
     bytes: usize,
     /// The record before the first one that is here.
@@ -74,14 +75,14 @@ impl Recent {
     }
 }
 
-/// How far the members are that nothing is answered without, beside this store.
+/// Progress of the required members beside this store: no request is answered without them.
 pub(crate) struct Required {
     written: AtomicU64,
     synced: AtomicU64,
 }
 
 impl Required {
-    /// There are none.
+    /// No required members.
     pub fn nobody() -> Required {
         Required { written: AtomicU64::new(u64::MAX), synced: AtomicU64::new(u64::MAX) }
     }
@@ -100,7 +101,7 @@ impl Required {
     }
 }
 
-/// What a log keeps for the members of its set.
+/// Records and progress that a log keeps for the members of its set.
 pub(crate) struct Shipping {
     pub tail: Mutex<Recent>,
     pub required: Required,

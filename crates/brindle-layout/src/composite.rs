@@ -73,8 +73,8 @@ pub fn file_size_from(layout: &Layout, stripe: Stripe, object_len_bytes: u64) ->
     layout.parts_of(stripe.generation).map(size).max().unwrap_or(0)
 }
 
-/// Where a search for data or a hole at or after `from` begins: objects, the OST of each, and the place in it. An object
-/// is searched once for each component that lies in it.
+/// Start points of a search for data or a hole at or after `from`: objects, the OST of each, and the offset
+/// in it. An object is searched once for each component that lies in it.
 pub fn seek_start(layout: &Layout, from: u64) -> Vec<(Stripe, u16, u64)> {
     let placed = layout.components.iter().filter(|c| c.is_placed() && c.end > from);
     let place = |c: &Component, stripe: Stripe| map::object_offset(c, stripe.index, from);

@@ -1,4 +1,4 @@
-//! Where the bytes of a file lie: ranges of a file to ranges of objects and back, stripe policies, choice of OSTs.
+//! Mapping of the bytes of a file: file ranges to object ranges and back, stripe policies, choice of OSTs.
 //!
 //! Called by the client (I/O), the MDT (create, size, truncate) and fsck. Pure: no I/O, no clock, no chance but what
 //! is handed in. Invariant: under one component every byte of a file is one byte of one object, and the other way.

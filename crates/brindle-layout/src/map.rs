@@ -8,7 +8,7 @@ use brindle_types::layout::{
 };
 use brindle_types::{Code, Fault, Stripe};
 
-/// Where one byte of a file lies.
+/// Place of one byte of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     /// Stripe within the component.
@@ -20,7 +20,7 @@ pub struct Place {
 /// A run of bytes that is contiguous both in the file and in one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StripeExtent {
-    /// Which object.
+    /// Stripe of the object.
     pub stripe: Stripe,
     /// OST that holds the object.
     pub ost: u16,
@@ -35,7 +35,7 @@ pub struct StripeExtent {
 /// All bytes of a file range that lie in one object: contiguous in the object, in pieces in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObjectRange {
-    /// Which object.
+    /// Stripe of the object.
     pub stripe: Stripe,
     /// OST that holds the object.
     pub ost: u16,
@@ -81,7 +81,7 @@ pub fn check(c: &Component) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Where byte `offset` of the file lies, which is one of the component's.
+/// Place of byte `offset` of the file, which must lie in the component.
 pub fn locate(c: &Component, offset: u64) -> Place {
     let (size, count) = geometry(c);
     let offset = offset.saturating_sub(c.origin);

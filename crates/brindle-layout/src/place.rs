@@ -1,8 +1,8 @@
 //! Choice of the OSTs of a new component: in turn while the room on them is alike, weighted by it when not.
 //!
-//! Room is what is free below the high-water mark, in bytes. Who can take new objects ([`usable`]) is chosen from first;
-//! the others only where those are too few, the least bad first. Pure: chance is handed in, so that the same seed makes
-//! the same choice. How busy an OST is does not count: no OST reports it yet.
+//! Room is what is free below the high-water mark, in bytes. OSTs that can take new objects ([`usable`]) come
+//! first. Others are chosen only where those are too few, the least bad first. Pure: chance is handed in, so
+//! that the same seed makes the same choice. The load of an OST does not count: no OST reports it yet.
 
 use brindle_types::{Code, Fault};
 
@@ -18,7 +18,7 @@ pub const ALIKE_PERCENT: u64 = 17;
 /// An OST that a file might be placed on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Candidate {
-    /// Its index.
+    /// Index of the OST.
     pub index: u16,
     /// Bytes that users may still use.
     pub free_bytes: u64,
@@ -37,7 +37,7 @@ pub struct Candidate {
 /// Request for a placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ask {
-    /// How many OSTs.
+    /// Wanted number of OSTs.
     pub count: StripeCount,
     /// First OST by the user's choice: taken whatever its state, the others follow it in order.
     pub start_ost: Option<u16>,

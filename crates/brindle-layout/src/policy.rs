@@ -11,7 +11,7 @@ use brindle_types::{Code, Fault, PoolName};
 /// Stripes of a file where nobody chose.
 pub const STRIPE_COUNT_DEFAULT: u32 = 1;
 
-/// How many OSTs a file is striped over.
+/// Number of OSTs that a file is striped over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StripeCount {
     /// A number of stripes.
@@ -34,8 +34,8 @@ pub struct Striping {
 /// The pools of a file system: indices of their OSTs.
 pub type Pools = BTreeMap<PoolName, Vec<u16>>;
 
-/// `own` with what it leaves out taken from `default` (the directory's). Who names OSTs by their indices does not mean
-/// those of an inherited pool, and who names a pool does not mean OSTs that were inherited by their indices.
+/// `own` with what it leaves out taken from `default` (the directory's). A policy that names OSTs by index drops an
+/// inherited pool, and a policy that names a pool drops inherited indices.
 pub fn inherit(own: &StripePolicy, default: &StripePolicy) -> StripePolicy {
     let size_bytes = own.size_bytes.or(default.size_bytes);
     if !own.osts.is_empty() {
@@ -91,7 +91,7 @@ pub struct Planned {
     pub start: u64,
     /// Byte behind the last.
     pub end: u64,
-    /// As it was asked for, with what was inherited.
+    /// Wishes for the component, with the inherited ones.
     pub asked: StripePolicy,
     /// Stripe size in bytes.
     pub stripe_size_bytes: u32,
@@ -128,7 +128,7 @@ pub fn empty_pool(name: &PoolName) -> Fault {
         .next(format!("give it OSTs: brindle pool add {name} OST..., or choose another: lfs setstripe -p"))
 }
 
-/// Where OSTs are chosen from, in words.
+/// Set of OSTs to choose from, in words.
 fn ground(pool: Option<&PoolName>) -> String {
     pool.map_or("the file system".to_owned(), |name| format!("the pool {name}"))
 }
@@ -258,7 +258,8 @@ fn count(policy: &StripePolicy, ost_count: usize) -> Result<StripeCount, Fault> 
             let why = format!("{} has {ost_count} OSTs", ground(policy.pool()));
             Err(refuse("stripe count", n.into(), why, most))
         }
-        // As in Lustre: of more than there are, all that there are. Scripts are written for other machines.
+        // A larger number than there are OSTs means all of them, as in Lustre: scripts are written for other
+        // machines.
         n => Ok(StripeCount::Exactly(u32::try_from(most).unwrap_or(u32::MAX).min(n.unsigned_abs()))),
     }
 }

@@ -11,9 +11,9 @@ use crate::map::{self, StripeExtent};
 /// Bytes to copy from one object into another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// Where they are.
+    /// Bytes to copy.
     pub source: StripeExtent,
-    /// Where they go: the same bytes of the file, as many.
+    /// Destination: the same bytes of the file, as many.
     pub target: StripeExtent,
 }
 

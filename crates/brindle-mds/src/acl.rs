@@ -38,7 +38,7 @@ pub enum Tag {
     Group = 0x08,
     /// Upper bound of all but owner and others.
     Mask = 0x10,
-    /// Everybody else.
+    /// All other users.
     Other = 0x20,
 }
 
@@ -164,7 +164,8 @@ impl Acl {
         }
     }
 
-    /// As the default ACL of a directory: the access ACL of something made in it with `mode`, and its mode bits.
+    /// Access ACL of an object made with `mode` in a directory that has this default ACL, and the mode bits
+    /// of the object.
     pub fn inherit(&self, mode: u16) -> (Acl, u16) {
         let mut acl = self.clone();
         let group_tag = if self.perm(Tag::Mask).is_some() { Tag::Mask } else { Tag::OwningGroup };

@@ -80,8 +80,8 @@ struct Request<'a> {
 /// The body as it is carried out, and what that needs.
 type Outcome = Result<(Bytes, Check)>;
 
-/// Takes in a request of a limited host: the body that is to be carried out. What is refused is refused when the operation begins, so that the
-/// refusal is kept as its answer.
+/// Takes in a request of a limited host: the body that is to be carried out. A refusal comes when the
+/// operation begins, so that it is kept as the operation's answer.
 pub fn admit(call: &Call, limits: Arc<Limits>, body: &Bytes) -> Bytes {
     let request = Request { limits: &limits, body };
     let (body, check) = match request.look(call.op) {
@@ -122,7 +122,7 @@ impl Request<'_> {
             Op::PathOf | Op::MdtWaits | Op::QuotaSet | Op::HsmBacklog | Op::PolicyScan | Op::PolicyRemove => {
                 self.roots_only(op)
             }
-            // As Linux has it for user namespaces: a project is how the tree of such a host is limited.
+            // Linux treats projects in user namespaces alike: the project limits the tree of such a host.
             Op::ProjectSet | Op::QuotaChange | Op::QuotaList => self.roots_only(op),
             Op::HsmTake | Op::HsmProgress | Op::HsmDone | Op::HsmImport => self.roots_only(op),
             // Administrators' and servers', whoever the host says that it is.
@@ -436,7 +436,7 @@ impl Request<'_> {
         Ok((body, Box::new(move |by| check(&req, by))))
     }
 
-    /// Of a request without credentials.
+    /// Check of a request without credentials.
     fn reads<M: Message + Serialize + Send + Sync + 'static>(
         &self,
         check: impl Fn(&M, &Judge<'_, '_>) -> Result<()> + Send + Sync + 'static,
@@ -444,7 +444,7 @@ impl Request<'_> {
         self.with(|_| Ok(()), check)
     }
 
-    /// Of a request with credentials that changes nothing.
+    /// Check of a request with credentials that changes nothing.
     fn reads_as<M: Message + Serialize + Send + Sync + 'static>(
         &self,
         cred: impl Fn(&mut M) -> &mut Cred,
@@ -462,7 +462,7 @@ impl Request<'_> {
         Ok(())
     }
 
-    /// Of a request with credentials that changes something.
+    /// Check of a request with credentials that changes something.
     fn changes_as<M: Message + Serialize + Send + Sync + 'static>(
         &self,
         cred: impl Fn(&mut M) -> &mut Cred,
@@ -542,8 +542,8 @@ pub fn may_list_xattr(call: &Call, name: &[u8]) -> bool {
     !(is_limited && name.starts_with(b"trusted."))
 }
 
-/// A report as it counts: `None` from a session of a limited host that does not have the file open for writing. Whoever writes a program takes its
-/// special rights from it.
+/// A report as it counts: `None` from a session of a limited host that does not have the file open for
+/// writing. A write to a program takes its set-id bits away.
 pub fn tidied(t: &Txn<'_>, ino: Ino, session: SessionId, report: &WriteReport) -> Option<WriteReport> {
     let live = t.live();
     let Some(limits) = live.limits(session) else { return Some(report.clone()) };

@@ -23,7 +23,7 @@ use crate::{admission, expire};
 /// Pause before a session is asked again that has said "later".
 const LATER_PAUSE_MS: u64 = 20;
 
-/// How long whoever is in somebody's way waits for that client to release what is closed there.
+/// Longest wait of an operation for a client to give back handles that are closed there.
 const CLOSES_WAIT_MS: u64 = 1_000;
 
 /// The way to clients: over their own connections (`service`), or a test's.
@@ -42,7 +42,7 @@ pub trait Notifier: Send + Sync + 'static {
     }
 }
 
-/// Something a client is told after a batch.
+/// Message to a client after a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// Layout or truncate epoch changed.
@@ -68,18 +68,21 @@ pub async fn ask<M: Message>(mdt: &Mdt, session: SessionId, question: &M) -> Opt
             (is_alive, live.events.wait(Event::Session(session)))
         };
         if !is_alive {
-            // What it sent to an OST before may still arrive there. (The sender is dropped, not used.)
+            // Requests that the client sent to an OST before may still arrive there. (The sender is dropped,
+            // not used.)
             let _ = changed.await;
             continue;
         }
         let asked = mdt.hearing().wait_until(deadline, mdt.notifier().ask(session, M::OP, body.clone()));
         let (answered, changed) = match select(Box::pin(asked), changed).await {
             Either::Left(first) => first,
-            // It came by another connection. On the old one, which may not have ended for us, no answer need ever come.
+            // The client has reconnected. An answer on the old connection, which may not have ended for us,
+            // may never come.
             Either::Right(_) => continue,
         };
         match answered {
-            // Its silence may be this side's fault; who finds out whether it is ends the session if it is not.
+            // The silence may be the fault of this server. If it turns out not to be, the check in `hearing`
+            // ends the session.
             None if mdt.live().hears_few => deadline = mdt.hearing().now().plus_ms(lease_ms),
             None => break "it did not answer".to_owned(),
             Some(Ok(answer)) => match decode_body::<Result<M::Resp>>(&answer) {
@@ -196,7 +199,7 @@ async fn recall_leases(mdt: &Mdt, conflicts: Conflicts) -> Result<()> {
     let (under_way, at) = {
         let mut live = mdt.live_mut();
         let under_way = live.leases.get_mut().begin_recall(conflicts.iter().map(|(dir, _)| *dir));
-        // Nothing is told under these leases from here on.
+        // From here on the MDT sends no cache updates under these leases.
         (under_way.map(|dir| live.events.wait(Event::LeaseFree(dir))), mdt.engine().last_pos().index)
     };
     if let Some(under_way) = under_way {
@@ -211,7 +214,7 @@ async fn recall_leases(mdt: &Mdt, conflicts: Conflicts) -> Result<()> {
     }
     let questions: Vec<(SessionId, LeaseNotice)> =
         by_session.into_iter().map(|(session, dirs)| (session, LeaseNotice { dirs, at })).collect();
-    // Whoever does not answer is ended, and knows nothing for sure any more.
+    // A client that does not answer is ended: its leases are worthless then.
     join_all(questions.iter().map(|(session, question)| ask(mdt, *session, question))).await;
     let now = mdt.seams().now();
     let mut live = mdt.live_mut();
@@ -221,10 +224,12 @@ async fn recall_leases(mdt: &Mdt, conflicts: Conflicts) -> Result<()> {
     Ok(())
 }
 
-/// Tells writers of a new attribute epoch. What they wrote under older ones is in the inode afterwards. As with a recall nobody opens
-/// the inode meanwhile: whoever sets times would else have to tell of them again and again.
+/// Tells writers of a new attribute epoch. Their writes under older epochs are in the inode afterwards. As
+/// with a recall, no client opens the inode meanwhile: otherwise the operation that sets times would have to
+/// tell writers again and again.
 async fn report(mdt: &Mdt, ino: Ino, attr_epoch: Pair, from: Vec<SessionId>) -> Result<()> {
-    // Where a recall is under way already its mark keeps them from that. It may wait for an OST that is away; this does not.
+    // If a recall is under way, its mark keeps opens away already. That recall may wait for an OST that is
+    // away; this report does not.
     let _mark = mdt.live_mut().recalling.insert(ino).then(|| Recalling { mdt, ino });
     let question = ReportNotice { ino, attr_epoch: Some(attr_epoch) };
     let answers = join_all(from.iter().map(|session| ask(mdt, *session, &question))).await;
@@ -279,14 +284,14 @@ pub fn apply_reports(t: &mut Txn<'_>, ino: Ino, reports: &[(SessionId, WriteRepo
     if reports.is_empty() {
         return Ok(());
     }
-    // Nothing grows, and writers must be heard when the MDT is full.
+    // No row grows, and writers must be heard when the MDT is full.
     t.frees_space();
     let Some(mut file) = inode::find(t, ino)? else { return Ok(()) };
     for (session, report) in reports {
         let Some(report) = admission::tidied(t, ino, *session, report) else { continue };
         let known = t.live().opens.reported(ino, *session).unwrap_or(0);
         if report.number < known {
-            // It was overtaken by one that said all this and more.
+            // A later report has overtaken this one; it said all this and more.
             continue;
         }
         let is_news = report.number > known;

@@ -19,7 +19,7 @@ use crate::ops::append;
 use crate::recovery;
 use crate::store::{Inode, inode};
 
-/// How long an OST may take to say what objects have allocated, when somebody waits for that.
+/// Longest wait for an OST to tell the allocated bytes of objects, while a caller waits for them.
 const COUNT_OST_MS: u64 = 1_000;
 /// An object may have so much more than it tells, on a local file system whose blocks are smaller than a block of sums.
 const UNTOLD_BYTES: u64 = 3 << 10;
@@ -53,7 +53,7 @@ pub fn authority(t: &Txn<'_>, inode: &Inode, session: SessionId) -> Authority {
     }
 }
 
-/// Whatever the exclusive holder of an inode, if that is another session, has in its buffer, it has sent when this returns.
+/// Makes the exclusive holder of an inode, if that is another session, send all that is in its buffer.
 pub async fn settle_holder(mdt: &Mdt, session: SessionId, ino: Ino) -> Result<()> {
     let look = |t: &Txn<'_>| Ok(inode::find(t, ino)?.map(|inode| authority(t, &inode, session)));
     match mdt.read(look).await? {
@@ -70,10 +70,10 @@ pub async fn fresh(mdt: &Mdt, session: SessionId, ino: Ino) -> Result<Attr> {
     Ok(attr)
 }
 
-/// How far a file reached, and the truncate epoch under which that was true.
+/// End of a file, and the truncate epoch under which the end was valid.
 pub struct KnownEnd {
     epoch: Pair,
-    /// Its objects were just being cut.
+    /// The objects were just being cut.
     cutting: bool,
     size_bytes: u64,
 }
@@ -165,7 +165,7 @@ pub async fn recount(mdt: &Mdt, ino: Ino) -> Result<()> {
         t.frees_space();
         let Some(mut file) = inode::find(t, ino)? else { return Ok(()) };
         if file.open_for_write {
-            // Whoever has it open need not change any of this.
+            // A client that has the file open need not change any of this.
             let owners = file.owners();
             t.after(move |live| live.uncount(ino, owners));
             return Ok(());
@@ -174,7 +174,7 @@ pub async fn recount(mdt: &Mdt, ino: Ino) -> Result<()> {
         let is_same = (file.data_version, layout_epoch(&file)) == (seen.data_version, layout_epoch(&seen));
         let allocated_bytes = stats.iter().map(|(_, stat)| stat.allocated_bytes).sum();
         if !is_same {
-            // Somebody has opened it meanwhile, or it was moved.
+            // The file was opened meanwhile, or moved.
             t.after(move |live| live.recount(ino));
         } else if file.allocated_bytes != allocated_bytes {
             file.allocated_bytes = allocated_bytes;
@@ -228,7 +228,7 @@ pub async fn count(mdt: &Mdt, ino: Ino, silent: &Silent) -> Result<()> {
 pub enum Asking {
     /// The OSTs, if the row does not tell.
     Osts,
-    /// Nobody: a file of which the row does not tell may have holes.
+    /// No OST: a file counts as one with holes if its row does not tell.
     Nobody,
 }
 
@@ -244,7 +244,7 @@ pub async fn dense_end(mdt: &Mdt, session: SessionId, ino: Ino, asking: Asking) 
     match authority {
         Authority::Holder(_) => return Ok(Some(0)),
         Authority::Undeclared => return Ok(None),
-        // What is known is of before the cut, and what is asked now may be.
+        // Both the known end and an answer may be from before the cut.
         _ if is_being_cut => return Ok(None),
         // The writer has told.
         Authority::Mdt if !is_uncounted || file.is_inline() => {}

@@ -15,13 +15,14 @@ use crate::{attrs, recovery};
 
 /// Objects that one request destroys at most.
 pub(crate) const DESTROY_MAX: usize = 1024;
-/// How long an OST may take for that.
+/// Longest wait for an OST to destroy objects.
 const DESTROY_TIMEOUT_MS: u64 = 10_000;
-/// How long the objects of a file may take to say how much they have allocated.
+/// Longest wait for the objects of a file to tell their allocated bytes.
 const RECOUNT_TIMEOUT_MS: u64 = 1_000;
-/// How long objects gather in the queue before a round: each round syncs the log, and directories at the OSTs.
+/// Time for which objects gather in the queue before a round: each round syncs the log, and directories at
+/// the OSTs.
 const GATHER_MS: u64 = 1_000;
-/// Nothing gathers while an OST has less than this share free: somebody may wait for the room.
+/// Free share of an OST below which its queue is emptied at once: a writer may wait for the space.
 const FREE_PERCENT_MIN: u64 = 10;
 /// Pause after an OST did not answer.
 const PAUSE_MS: u64 = 1_000;
@@ -116,10 +117,10 @@ async fn gather(mdt: &Mdt) {
     }
 }
 
-/// How a round went, at one OST or at all: then it is the greatest.
+/// Outcome of a round, at one OST. The outcome of a whole round is the greatest of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Progress {
-    /// Nothing was queued.
+    /// The queue was empty.
     Empty,
     /// The disk let go of no object.
     Stuck,
@@ -127,7 +128,7 @@ pub enum Progress {
     Unanswered,
     /// Objects were destroyed.
     Some,
-    /// As many at one OST as a round takes; more may be queued.
+    /// One OST got as many objects as a round takes; more may be queued.
     Full,
 }
 
@@ -163,7 +164,7 @@ async fn destroy_at(mdt: &Mdt, ost: u16, objects: &[ObjectId]) -> Result<Progres
     let asked = mdt.osts().ask(ost, &request);
     let stuck: BTreeSet<ObjectId> = match mdt.seams().timeout_ms(DESTROY_TIMEOUT_MS, asked).await {
         Some(Ok(answer)) => answer.stuck.into_iter().collect(),
-        // They went with it.
+        // The objects went away with their OST.
         _ if mdt.osts().is_removed(ost) => BTreeSet::new(),
         Some(Err(fault)) => {
             tracing::debug!(ost, %fault, "objects are destroyed later");

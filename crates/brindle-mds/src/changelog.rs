@@ -34,7 +34,7 @@ const DEVICE_PART: u64 = 64;
 const TRIM_RECORDS: usize = 256;
 /// Records that one batch of the background removes.
 const PURGE_RECORDS: usize = 1024;
-/// How often the age of the oldest record is looked at.
+/// Interval at which the age of the oldest record is checked.
 const LOOK_MS: u64 = 60_000;
 /// Pause after records could not be removed.
 const PAUSE_MS: u64 = 1_000;
@@ -84,8 +84,8 @@ impl Log {
         Ok(u64::from(self.term) << INDEX_TERM_SHIFT | number)
     }
 
-    /// Puts the records of an operation into its batch, and lets the oldest go if they are too many. `is_low`: the device is
-    /// full. What becomes of the volatile state when the batch is in the log.
+    /// Puts the records of an operation into its batch, and lets the oldest go if they are too many.
+    /// `is_low`: the device is full. Returns the volatile state for when the batch is in the log.
     pub fn enter(
         &self,
         t: &mut Changes<'_>,
@@ -128,7 +128,7 @@ impl Log {
 pub struct Known {
     /// Readers.
     pub state: State,
-    /// How much there is.
+    /// Number and bytes of the records.
     pub size: Size,
     /// Types that somebody wants.
     wanted: Wanted,
@@ -161,12 +161,12 @@ impl Known {
         self.state = state;
     }
 
-    /// Nobody needs a record up to here.
+    /// Index up to which no reader needs a record.
     pub fn cleared_to(&self) -> u64 {
         self.state.readers.iter().map(|reader| reader.cleared).min().unwrap_or(u64::MAX)
     }
 
-    /// Where a scan for what somebody needs begins: behind this index.
+    /// Index behind which a scan for needed records begins.
     pub fn begin(&self) -> u64 {
         self.cleared_to().max(self.gone_to).max(self.state.dropped_to)
     }

@@ -1,7 +1,7 @@
 //! Checks the rows of an MDT against the invariants (DESIGN section 12), without changing anything.
 //!
-//! Called by `brindle fsck` on a stopped MDT (over `KvReader`), and by tests after everything they do. What concerns
-//! OSTs is checked by the caller with [`for_each_file`].
+//! Called by `brindle fsck` on a stopped MDT (over `KvReader`), and by tests after everything they do. The
+//! caller checks OSTs with [`for_each_file`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use crate::store::{
     watch,
 };
 
-/// Something that is not as it must be.
+/// Broken invariant.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
     /// Number of the invariant in DESIGN section 12; 0 for the form of rows.
@@ -39,13 +39,13 @@ impl std::fmt::Display for Finding {
 pub struct FileObjects {
     /// The file.
     pub ino: Ino,
-    /// Its size at the MDT.
+    /// Size of the file at the MDT.
     pub size_bytes: u64,
-    /// Where its bytes lie.
+    /// Layout of the file.
     pub layout: Layout,
     /// Objects may exist although the bytes lie in the MDT.
     pub convert_begun: bool,
-    /// Its size may be behind its objects: it was open for writing.
+    /// The file was open for writing, so its size may be behind its objects.
     pub open_for_write: bool,
     /// Objects beside the layout: a move of its bytes was under way.
     pub aside: Vec<Component>,
@@ -87,14 +87,14 @@ struct Seen {
     nlink: u32,
     parent: Ino,
     name_hint: Vec<u8>,
-    /// Of components that have OSTs.
+    /// Generations of components that have OSTs.
     generations: Vec<Pair>,
     inline: bool,
     size_bytes: u64,
     data_version: Pair,
     has_acl: bool,
     has_xattr: bool,
-    /// It must be on the list of inodes to look at after a restart.
+    /// The inode must be on the list of inodes to look at after a restart.
     watched: bool,
 }
 

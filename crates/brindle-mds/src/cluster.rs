@@ -1,4 +1,4 @@
-//! The rest of the cluster: the OSTs of the map and their free space.
+//! OSTs of the map, and their free space.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -23,7 +23,7 @@ use crate::mdt::{Call, Mdt};
 use crate::osts::OstCalls;
 use crate::store::meta;
 
-/// How often free space of OSTs is asked for.
+/// Interval at which the OSTs are asked for their free space.
 const POLL_MS: u64 = 2_000;
 /// An OST that does not answer for so long counts as down.
 const POLL_TIMEOUT_MS: u64 = 1_500;
@@ -35,7 +35,7 @@ pub struct OstTargets {
     own: TargetId,
 }
 
-/// How the MDT calls: with its session at OSTs.
+/// Endpoint of the MDT as a caller: it has a session at the OSTs.
 struct AsMdt(Arc<MdtAtOsts>);
 
 impl Endpoint for AsMdt {
@@ -48,7 +48,7 @@ impl Endpoint for AsMdt {
 struct MdtAtOsts {
     session: SessionId,
     term: AtomicU32,
-    /// Why an OST has refused this term, once one has.
+    /// Reason why an OST has refused this term; `None` unless one has.
     deposed: watch::Sender<Option<Fault>>,
 }
 
@@ -189,7 +189,7 @@ pub async fn poll_space(mdt: Arc<Mdt>) {
         join_all(osts.iter().map(|ost| ask_space(&mdt, *ost))).await;
         mdt.osts().set_asked(version);
         mdt.backups().drop_idle(mdt.seams().now());
-        // Both outcomes mean that it is time to look again.
+        // After a timeout and after a new map alike, the OSTs are asked again.
         let _ = mdt.seams().timeout_ms(POLL_MS, mdt.osts().until_newer_than(version)).await;
     }
 }

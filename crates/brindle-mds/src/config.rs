@@ -10,7 +10,7 @@ use brindle_targets::OwnerLease;
 use brindle_targets::replica::Seat;
 use brindle_types::{FsName, LayoutPolicy, Nid, TargetId};
 
-/// How long a session lives without being renewed.
+/// Lifetime of a session that is not renewed, in milliseconds.
 pub const LEASE_MS: u32 = 6_000;
 
 /// Most bytes of the changelog: about a million records. Well below the space that is kept for batches that free space,
@@ -41,34 +41,34 @@ impl Identity {
         TargetId::mdt(self.index)
     }
 
-    /// Its full name: `scratch-MDT0000`.
+    /// Full name of the MDT: `scratch-MDT0000`.
     pub fn name(&self) -> String {
         self.fs.target(self.target())
     }
 }
 
-/// How an MDT runs.
+/// Configuration of an MDT.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Directory of the formatted MDT.
     pub dir: String,
-    /// Where to listen; port 0 chooses a free one.
+    /// Address to listen at; port 0 chooses a free one.
     pub listen: Nid,
-    /// Where to listen too, at the same port: further rails.
+    /// Addresses of further rails to listen at, with the same port.
     pub rails: Vec<Nid>,
     /// Addresses that others reach it at; empty for the one it listens at.
     pub advertise: Vec<Nid>,
     /// Name of this host, for people.
     pub host: String,
-    /// How long a session lives without being renewed, milliseconds.
+    /// Lifetime of a session that is not renewed, in milliseconds.
     pub lease_ms: u32,
-    /// When replies leave.
+    /// Moment at which replies leave.
     pub durability: DurabilityMode,
     /// Default of new files where no directory has one.
     pub layout_default: LayoutPolicy,
-    /// Nothing new goes to OSTs that are fuller than this while others can take it, in percent.
+    /// High-water mark, in percent: a fuller OST gets no new objects while others can take them.
     pub high_water_percent: u64,
-    /// How long writes wait for somebody to add room, where all OSTs are full, in milliseconds.
+    /// Longest time that writes wait for added space where all OSTs are full, in milliseconds.
     pub room_wait_ms: u64,
     /// Size of one log segment in bytes.
     pub segment_bytes: u64,
@@ -82,9 +82,9 @@ pub struct Config {
     pub changelog_age_max_secs: u64,
     /// Free space kept for operations that free space, in bytes.
     pub reserve_bytes: u64,
-    /// Where the MDT lies on a device that two hosts reach: the right to answer for it.
+    /// Right to answer for the MDT; `Some` if the MDT lies on a device that two hosts reach.
     pub lease: Option<Arc<OwnerLease>>,
-    /// Where the MDT is a member of a replica set: its place there.
+    /// Place in the replica set; `Some` if the MDT is a member of one.
     pub seat: Option<Arc<Seat>>,
 }
 

@@ -1,4 +1,4 @@
-//! Which connection a session has now: the way of notices to clients.
+//! Current connection of each session: the way of notices to clients.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub struct Connections {
 }
 
 impl Connections {
-    /// Nobody is connected.
+    /// A table without connections.
     pub fn new(target: TargetId) -> Arc<Connections> {
         Arc::new(Connections { target, by_session: Mutex::default() })
     }

@@ -29,9 +29,9 @@ use crate::ops::append;
 use crate::store::{self, Rows, inode, watch};
 use crate::{attrs, grant, namespace};
 
-/// How often leases are looked at.
+/// Interval at which leases are checked.
 const LOOK_MS: u64 = 250;
-/// How long the end of a session waits for OSTs that do not answer.
+/// Longest wait of the end of a session for OSTs that do not answer.
 const FENCE_WAIT_MS: u64 = 2_000;
 /// Pause before the recovery of a file that met a failing OST is tried again.
 const RECOVER_AGAIN_MS: u64 = 1_000;
@@ -145,7 +145,8 @@ async fn give_up(mdt: &Mdt, session: SessionId) -> Result<()> {
             let Some(mut row) = store::session::find(t, session)? else { return Ok(epoch) };
             (row.ended, row.fenced, row.epoch) = (true, false, epoch);
             store::session::put(t, session, &row);
-            // Its handles are forgotten by a restart, from now on also those that it would have declared.
+            // A restart forgets the handles of the session. From now on that includes handles that it would
+            // have declared.
             owed_by(&*t, t.live(), session)?.difference(&noted).for_each(|ino| watch::put_owed(t, *ino));
             t.after(move |live| {
                 if let Some(known) = live.sessions.get_mut(&session) {
@@ -186,7 +187,7 @@ async fn fence(mdt: &Mdt, question: FenceSessionReq) {
             }
             tracing::error!(%session, fault = %refused, "an OST refused a fence");
         }
-        // Nobody waits any more when it took long.
+        // After a long wait nobody listens any more.
         let _ = tell.send(());
     };
     mdt.seams().spawn("fence", calls);
@@ -216,7 +217,8 @@ pub async fn release(mdt: &Mdt, session: SessionId, fence: Option<FenceSessionRe
         reservations(mdt, &BTreeSet::from([session])).await
     };
     let outcome = given_back.await;
-    // Also where one could not be given back: nobody else would do it for the others.
+    // The files are recovered even if one handle could not be given back: no other task would do it for the
+    // others.
     for ino in wrote {
         recover_in_background(mdt, ino, fence.clone(), true);
     }
@@ -337,7 +339,7 @@ pub async fn recover(
             return Ok(());
         };
         if file.nlink == 0 && t.live().may_purge(ino) {
-            // It could not go with its last handle (see `give_back`).
+            // The file could not be purged with its last handle (see `give_back`).
             return namespace::purge(t, &file);
         }
         if let (Some((stats, body, epoch)), Some(now)) = (&stats, &file.file)

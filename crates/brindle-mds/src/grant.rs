@@ -28,7 +28,7 @@ pub fn open(t: &mut Txn<'_>, call: &Call, inode: &mut Inode, access: Access, han
     }
     let marked = inode.open_for_write && live.opens.writing(ino) == Writing::Nobody;
     if marked && live.recovering && !planted("mds_read_before_reclaim") {
-        // Its writer may have bytes in its buffer that a program was told are written, and has not declared itself yet.
+        // The writer has not declared itself yet, and may hold acknowledged writes in its buffer.
         return Err(Stop::RetryAfter(Event::Recovered));
     }
     if access.write && marked {
@@ -41,7 +41,8 @@ pub fn open(t: &mut Txn<'_>, call: &Call, inode: &mut Inode, access: Access, han
             // A power cut may have taken the mark of a writer that has not declared itself yet.
             let mode = if mode == OpenMode::Cached && live.recovering { OpenMode::Direct } else { mode };
             if access.write && inode.open_for_write {
-                // Who opened it first was told; where that is another thread of the caller's, the answer may still be on its way.
+                // The first opener was told. If that was another thread of the same caller, the answer may
+                // still be on its way.
                 t.tell_not_covered(call, ino);
             }
             add_handle(t, call.session, inode, access, handle, mode)?;
@@ -141,7 +142,7 @@ pub fn restore(
         inode::put(t, inode)?;
     }
     if open.access.write && inode.may_have_objects() {
-        // What reports before the restart have told of that is not known any more.
+        // Allocated bytes from reports before the restart are not known any more.
         let (ino, owners) = (inode.ino, inode.owners());
         t.after(move |live| live.uncount(ino, owners));
     }

@@ -1,4 +1,4 @@
-//! For how long the MDT has been able to hear its clients: what leases are measured by.
+//! Clock of leases: the time for which the MDT has been able to hear its clients.
 //!
 //! A process that was stopped, a virtual machine that was paused, a host without processor time: all of them look, by the clock alone, as
 //! if every client had been silent. So leases run by [`Hearing::now`], which goes on only as far as a task of this very process gets to
@@ -18,13 +18,13 @@ use parking_lot::Mutex;
 
 use crate::mdt::Mdt;
 
-/// How often the process shows that it runs.
+/// Interval at which the process shows that it runs.
 const TICK_MS: u64 = 100;
 /// Most time that counts between two ticks.
 const TICK_MAX_MS: u64 = 500;
 /// A pause that is told.
 const PAUSE_TOLD_MS: u64 = 2_000;
-/// How long clients are kept that are silent all at once.
+/// Longest time for which clients are kept that are all silent at once.
 pub const DOUBT_MS: u64 = 60_000;
 
 /// The clock of leases.
@@ -34,7 +34,7 @@ pub struct Hearing {
 }
 
 struct State {
-    /// When the process last showed that it runs.
+    /// Time at which the process last showed that it runs.
     ticked: Mono,
     /// The time of this clock at that moment.
     heard: Mono,
@@ -110,7 +110,7 @@ impl State {
 #[derive(Default)]
 pub struct Doubt {
     since: Option<Mono>,
-    /// Who has been silent since, or fell silent meanwhile, without the end of a connection.
+    /// Sessions that have been silent since then, or fell silent meanwhile, without the end of a connection.
     silent: BTreeSet<SessionId>,
 }
 
@@ -120,10 +120,11 @@ impl Doubt {
         let now = mdt.hearing().now();
         let lease_ms = u64::from(mdt.config().lease_ms);
         let mut live = mdt.live_mut();
-        // Who has not come back since a restart is waited for by `recovery`.
+        // `recovery` waits for sessions that have not come back since a restart.
         let alive = live.sessions.iter().filter(|(id, s)| live.may_renew(**id) && !s.must_reclaim);
         let (silent, heard): (Vec<_>, Vec<_>) = alive.partition(|(_, s)| now.ms_since(s.renewed) > lease_ms);
-        // Whose connection has ended was heard to go: it would have come by another.
+        // A session whose connection has ended was heard to go: if its client lived, it would have
+        // reconnected.
         let is_there = |id: &SessionId| self.silent.contains(id) || mdt.notifier().is_connected(*id);
         let silent = silent.into_iter().map(|(id, _)| *id);
         let (unheard, mut due): (BTreeSet<SessionId>, Vec<SessionId>) = {

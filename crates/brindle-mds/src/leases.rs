@@ -42,9 +42,9 @@ pub struct Leases {
 #[derive(Clone, Copy, Debug)]
 struct Contest {
     last: SessionId,
-    /// When `last` did.
+    /// Time of the change by `last`.
     at: Mono,
-    /// When anybody else did.
+    /// Time of the last change by another session.
     others_at: Mono,
 }
 
@@ -98,7 +98,7 @@ impl Leases {
         true
     }
 
-    /// The same, however lately somebody else has changed it.
+    /// Like [`Leases::grant`], however lately another session has changed the directory.
     #[cfg(test)]
     pub fn grant_now(&mut self, dir: Ino, session: SessionId) -> bool {
         self.contested.remove(&dir);
@@ -230,13 +230,13 @@ mod tests {
         let ms = |ms: u64| Mono::default().plus_ms(ms);
         assert!(leases.grant(D, A, ms(0)));
         leases.revoke(D, A, ms(1000));
-        // Both change it in turns: it is worth nothing to either.
+        // Both sessions change the directory in turns: the lease is worth nothing to either.
         for n in 0..20 {
             leases.changed(D, B, ms(1000 + 60 * n));
             leases.changed(D, A, ms(1030 + 60 * n));
             assert!(!leases.grant(D, A, ms(1031 + 60 * n)) && !leases.grant(D, B, ms(1031 + 60 * n)));
         }
-        // Then only one of them, all the time.
+        // Now only one session changes the directory, all the time.
         let last = 1030 + 60 * 19;
         for n in 1..10 {
             leases.changed(D, B, ms(last + n * 10));

@@ -214,7 +214,7 @@ impl LockTable {
         posix.chain(flock).collect()
     }
 
-    /// How many locks are held, and how many requests wait.
+    /// Numbers of locks held and of requests that wait.
     pub fn counts(&self) -> (usize, usize) {
         (self.held, self.waiting)
     }
@@ -370,7 +370,7 @@ mod tests {
         assert_eq!(freed, Outcome::Granted(vec![(SessionId(1), 1)]));
     }
 
-    /// Which kind each owner holds on each of 16 bytes.
+    /// Lock kind of each owner on each of 16 bytes.
     type Model = BTreeMap<(u64, u64), bool>;
 
     fn model_conflict(m: &Model, owner: u64, write: bool, start: u64, end: u64) -> bool {

@@ -16,7 +16,7 @@ use crate::lock_table::{LockTable, Outcome, WaitId};
 /// Cancels that came before their request, or after its answer; the oldest are forgotten.
 const CANCELS_KEPT_MAX: usize = 1024;
 
-/// How a wait ended.
+/// Outcome of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// The lock is held.

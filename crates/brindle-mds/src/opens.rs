@@ -20,18 +20,18 @@ pub const OPENS_MAX: usize = 1 << 20;
 /// An open handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handle {
-    /// For reading.
+    /// Whether the handle is open for reading.
     pub read: bool,
-    /// For writing.
+    /// Whether the handle is open for writing.
     pub write: bool,
-    /// For executing.
+    /// Whether the handle is open for executing.
     pub execute: bool,
 }
 
 /// Writers of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writing {
-    /// Nobody.
+    /// No session writes.
     Nobody,
     /// One session, which is the authority for size and times.
     Exclusive(SessionId),
@@ -89,8 +89,8 @@ pub struct Opens {
 }
 
 impl Opens {
-    /// What an open by `session` needs. `marked`: the inode was open for writing when the MDT stopped, and the size is
-    /// not recovered yet.
+    /// Decision on an open by `session`. `marked`: the inode was open for writing when the MDT stopped, and
+    /// its size is not recovered yet.
     pub fn decide(&self, ino: Ino, session: SessionId, access: Access, marked: bool) -> Decision {
         let none = InodeOpens::default();
         let opens = self.inodes.get(&ino).unwrap_or(&none);
@@ -114,8 +114,9 @@ impl Opens {
         }
     }
 
-    /// Who has the inode open in a way that forbids another session this access: programs that run are not written, and what is open for
-    /// writing is not started. (Within a session the client's kernel sees to that.)
+    /// Sessions whose handles forbid another session this access: a running program must not be written
+    /// (ETXTBSY), and a file open for writing must not be started. (Within a session the client's kernel sees
+    /// to that.)
     pub fn forbid(&self, ino: Ino, session: SessionId, access: Access) -> Vec<SessionId> {
         let Some(opens) = self.inodes.get(&ino) else { return Vec::new() };
         let changes = access.write || access.truncate;

@@ -102,7 +102,7 @@ impl Osts {
         self
     }
 
-    /// How long writes wait for somebody to add room, where all OSTs are full.
+    /// Longest time that writes wait for added space, where all OSTs are full.
     pub fn room_wait_ms(&self) -> u64 {
         self.room_wait_ms
     }
@@ -285,7 +285,8 @@ impl Osts {
         self.ground(asked).is_ok_and(|(_, all)| !self.elsewhere(all, avoid, len_bytes).is_empty())
     }
 
-    /// Where OSTs are chosen from: those of the pool, if one is asked for and there is one of that name; what is asked of them.
+    /// OSTs to choose from, and the policy for the choice. If the asked pool exists, only its OSTs are
+    /// candidates.
     fn ground(&self, asked: &StripePolicy) -> Result<(StripePolicy, Vec<Candidate>)> {
         let draining = self.known.borrow().draining.clone();
         let mut all = self.candidates();

@@ -1,8 +1,9 @@
 //! Limits of users, groups and projects, and the room that mounts are given under them.
 //!
-//! The number of inodes is looked at in the batch that makes one. Bytes are written to OSTs without the MDT: a mount asks for room
-//! first (`ops/quota.rs`) and takes of it what a write may allocate before the write is answered, so that nothing that was
-//! answered meets a limit later. Whatever a mount was given counts as used until it asks again.
+//! The number of inodes is looked at in the batch that makes one. Bytes are written to OSTs without the MDT:
+//! a mount asks for room first (`ops/quota.rs`) and takes of it what a write may allocate before the write is
+//! answered, so that nothing that was answered meets a limit later. Room given to a mount counts as used
+//! until it asks again.
 //!
 //! What was written and is in no counter (no client knows what the objects of a file have allocated that several write) is
 //! *uncounted*: it is summed here, and when a limit seems to be reached the OSTs are asked, and the sum begins anew. So does that
@@ -36,10 +37,10 @@ const ROOM_PART: u64 = 8;
 /// Room that was not asked for again for so long is nobody's any more, and what became of it is not known. Clients trust it for half
 /// of that.
 pub const LAPSE_MS: u64 = 20_000;
-/// How long nobody waits again for an OST that did not answer, or for a count that took too long.
+/// Time for which no request waits again for an OST that did not answer, or for a count that took too long.
 const PUT_OFF_MS: u64 = 10_000;
 
-/// Under a soft limit whose grace time is not over, and no hard one, so much may be used.
+/// Bytes that an owner may use under a soft limit whose grace time is not over, without a hard limit.
 const UNTIL_GRACE_ENDS_BYTES: u64 = 1 << 62;
 
 /// A user, a group or a project.
@@ -48,11 +49,11 @@ pub type Owner = (Kind, u32);
 /// Limits of users, groups and projects, and the reservations of mounts.
 #[derive(Default)]
 pub struct QuotaTable {
-    /// As their rows are.
+    /// Limits as they are in the rows.
     by_owner: BTreeMap<Owner, Limit>,
     settings: Settings,
     term: u32,
-    /// How often limits were changed in this term.
+    /// Number of changes of limits in this term.
     changes: u32,
     rooms: BTreeMap<Owner, Rooms>,
 }
@@ -64,9 +65,10 @@ struct Rooms {
     by_session: BTreeMap<SessionId, Room>,
     /// Bytes that were written, perhaps, and are perhaps in no counter: all of them, ever.
     added_bytes: u64,
-    /// How many of them had been added when the OSTs were asked last.
+    /// Value of `added_bytes` when the OSTs were asked last.
     added_when_counted: u64,
-    /// How often something became uncounted of which nobody knows how much it is, and how often it had when the OSTs were asked.
+    /// Number of times that an unknown number of bytes became uncounted; `doubts_cleared`: its value when the
+    /// OSTs were asked last.
     doubts: u64,
     doubts_cleared: u64,
     /// An OST did not answer, or all took too long: until then nobody is kept waiting for what is in doubt.
@@ -78,7 +80,7 @@ struct Rooms {
 /// Reservation of a mount: bytes that were given to it, or on their way when it asked.
 struct Room {
     bytes: u64,
-    /// When it is nobody's any more.
+    /// Time at which the reservation lapses.
     lapses: Mono,
 }
 
@@ -89,7 +91,7 @@ pub struct Ask {
     pub room: RoomUse,
     /// Bytes wanted.
     pub wanted_bytes: u64,
-    /// How bytes in doubt are treated.
+    /// Treatment of bytes in doubt.
     pub doubts: Doubts,
 }
 
@@ -123,7 +125,7 @@ pub struct Counting {
 
 impl Rooms {
     fn new(begun: u32) -> Rooms {
-        // What its owner had written before there was a limit.
+        // The owner may have written bytes before it had a limit.
         let doubts = 1;
         let (added_bytes, added_when_counted, doubts_cleared) = (0, 0, 0);
         let (by_session, put_off_until, slow_until) = (BTreeMap::new(), Mono::default(), Mono::default());
@@ -163,7 +165,7 @@ impl Rooms {
 }
 
 impl QuotaTable {
-    /// As the rows tell.
+    /// Table of the limits in the rows.
     pub fn load(rows: &impl Rows, term: u32) -> Result<QuotaTable> {
         let by_owner = limit::list(rows)?.into_iter().collect();
         let settings = limit::settings(rows)?;
@@ -225,7 +227,7 @@ impl QuotaTable {
         self.drop_rooms();
     }
 
-    /// Nobody needs room where there is no limit any more.
+    /// Drops the reservations of owners that have no limit any more.
     fn drop_rooms(&mut self) {
         let mut rooms = std::mem::take(&mut self.rooms);
         rooms.retain(|owner, _| self.of(*owner).limits_bytes());
@@ -290,7 +292,7 @@ impl QuotaTable {
         for (owner, delta) in changes.usage_changes().filter(|(_, delta)| *delta != Delta::default()) {
             let limit = self.of(owner);
             if !limit.has_soft() {
-                // It may be of a default soft limit that there was.
+                // The row may be from a default soft limit that existed earlier.
                 if self.by_owner.get(&owner).is_some_and(|row| row.is_default) {
                     begun.push((owner, None));
                 }
@@ -328,14 +330,15 @@ impl QuotaTable {
         }
     }
 
-    /// Before the OSTs are asked; `None` if there is nothing to ask for.
+    /// Count to make at the OSTs; `None` if there is nothing to ask for.
     pub fn counting(&self, owner: Owner, now: Mono) -> Option<Counting> {
         let rooms = self.rooms.get(&owner).filter(|rooms| rooms.is_to_count(now))?;
         Some(Counting { begun: rooms.begun, added_bytes: rooms.added_bytes, doubts: rooms.doubts })
     }
 
-    /// They were asked. What is on those that did not answer stays in doubt, nobody writes to them meanwhile; and where it took too
-    /// long, all stays as it was. Then they are asked again after [`PUT_OFF_MS`].
+    /// Takes in a count of the OSTs. Bytes on OSTs that did not answer stay in doubt; no client writes to
+    /// these OSTs meanwhile. A count that took too long changes nothing. Both are repeated after
+    /// [`PUT_OFF_MS`].
     pub fn counted(&mut self, owner: Owner, counting: Counting, outcome: Outcome, now: Mono) {
         let Some(rooms) = self.rooms.get_mut(&owner).filter(|rooms| rooms.begun == counting.begun) else {
             return;
@@ -379,7 +382,7 @@ impl QuotaTable {
         };
         let rooms = self.rooms_mut(owner)?;
         rooms.by_session.remove(&session);
-        // What lapses may have been written.
+        // A reservation that lapses may have been used for writes.
         let mut lapsed_bytes = 0u64;
         rooms.by_session.retain(|_, other| {
             let has_lapsed = other.lapses <= now;

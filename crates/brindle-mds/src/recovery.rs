@@ -5,8 +5,8 @@
 //! |---|---|
 //! | a client that had a session may still declare its opens | opens for writing, new locks, purging of files without names, the end of write sessions |
 //!
-//! Whoever opens a file for reading meanwhile is not given the right to keep pages: that it is written is not known yet. If
-//! a sole writer declares itself after that, it gives its right back ([`share_again`]).
+//! An open for reading meanwhile does not get the right to keep pages: that it is written is not known yet.
+//! If a sole writer declares itself after that, it gives its right back ([`share_again`]).
 //!
 //! It ends when every client of `C|` has declared, or has been silent for a lease in which others were heard ([`DOUBT_MS`] where
 //! nobody is). Reading and everything else goes
@@ -31,7 +31,7 @@ use crate::store::watch::Watched;
 use crate::store::{self, inode, orphan, watch};
 use crate::{admission, ask, expire, grant, namespace};
 
-/// How often the progress of reclaim is looked at.
+/// Interval at which the progress of reclaim is checked.
 const LOOK_MS: u64 = 50;
 
 /// Waits until clients have had their time to declare what they had before a restart.
@@ -76,7 +76,7 @@ pub async fn begin(mdt: &Mdt) -> Result<()> {
 
 /// Waits until reclaim is over and recovers what is left.
 pub async fn run(mdt: Arc<Mdt>) {
-    // Where nobody is heard at all nobody waits, and the network of this host may not be up yet.
+    // While no client at all is heard, recovery waits: the network of this host may not be up yet.
     let mut until = mdt.hearing().now().plus_ms(DOUBT_MS);
     let mut is_heard = false;
     loop {
@@ -110,7 +110,7 @@ async fn finish(mdt: &Arc<Mdt>) -> Result<()> {
     let (watched, owed) = {
         let mut live = mdt.live_mut();
         let watched = watch::list(mdt.engine());
-        // What others than those who have declared themselves may have written only the objects know.
+        // Only the objects know what sessions have written that did not declare themselves again.
         let is_owed = |w: &Watched| w.is_owed || !live.opens.is_written(w.ino);
         let owed: BTreeSet<Ino> = watched.iter().flatten().filter(|w| is_owed(w)).map(|w| w.ino).collect();
         // In the same moment, so that no writer who closes one of them ends its write session before its objects are asked.
@@ -193,7 +193,7 @@ fn share_again(mdt: &Mdt, declared_by: SessionId) {
     let shared: BTreeSet<(Ino, SessionId)> = {
         let live = mdt.live();
         let declared = live.opens.of_session(declared_by).into_iter().map(|(ino, _)| ino);
-        // Whoever of them has come back first.
+        // The session that declared itself first holds the file.
         let held = |ino: Ino| match live.opens.writing(ino) {
             Writing::Exclusive(holder) if is_beside_others(&live, ino, holder) => Some((ino, holder)),
             _ => None,

@@ -35,9 +35,9 @@ use crate::mdt::{Busy, Call, Event, Mdt, Step, Stop, Txn};
 use crate::store::{Inode, destroy_queue, inode};
 use crate::{attrs, changelog};
 
-/// How long a move waits for an OST before it is called off.
+/// Longest wait of a move for an OST, before the move is called off.
 const OST_WAIT_MS: u64 = 5_000;
-/// How long it waits for a copy.
+/// Longest wait of a move for a copy.
 const COPY_WAIT_MS: u64 = 20_000;
 /// Copies of one move that are under way at once.
 const COPIES_AT_ONCE: usize = 8;
@@ -48,7 +48,7 @@ const COPY_BYTES_MAX: u64 = 16 << 20;
 pub struct Moving<'a> {
     /// The MDT.
     pub mdt: &'a Mdt,
-    /// On whose behalf.
+    /// Call that the move is made for.
     pub call: &'a Call,
     /// The mark.
     pub busy: Busy<'a>,
@@ -59,13 +59,13 @@ pub struct Moving<'a> {
 /// Contents of the objects of a component.
 #[derive(Clone, Copy, Debug)]
 pub struct Extent {
-    /// Where its bytes end in the file, rounded up.
+    /// End of the bytes in the file, rounded up.
     pub end: u64,
     /// Allocated bytes, without holes.
     pub allocated_bytes: u64,
 }
 
-/// Where bytes are to go.
+/// Destination of a move.
 #[derive(Clone, Debug)]
 pub enum Into {
     /// New objects.
@@ -165,7 +165,8 @@ pub(crate) fn by_ost(ino: Ino, components: &[&Component]) -> BTreeMap<u16, Vec<O
     by_ost
 }
 
-/// Where the bytes in these objects end, rounded up to what layouts can be cut at; 0 if there are none.
+/// End of the bytes in these objects, rounded up to an offset at which layouts can be cut; 0 if there are
+/// none.
 fn end_of(layout: &Layout, stats: &[(Stripe, ObjectStat)]) -> u64 {
     let there = stats.iter().filter(|(_, stat)| stat.exists);
     let ends = there.map(|(stripe, stat)| brindle_layout::file_size_from(layout, *stripe, stat.len_bytes));
@@ -198,7 +199,7 @@ impl Moving<'_> {
         let layout = self.file.file()?.layout.clone();
         let seen = end_of(&layout, &stat(mdt, ino, &layout, &[component]).await?);
         if seen <= component.start {
-            // Its objects will be given up: none of the writes under way may come to lie in them.
+            // The move gives up these objects: no write under way may end up in them.
             settle(mdt, ino).await?;
         }
         fence(mdt, ino, &[component], layout.epoch).await?;
@@ -291,7 +292,7 @@ impl Moving<'_> {
             Ok(())
         })
         .await?;
-        // Everybody knows the new layout by now: nobody reads zeros where an object was destroyed.
+        // All clients know the new layout by now, so none reads zeros where an object was destroyed.
         give_up_aside(mdt, ino, Some(&self.busy)).await
     }
 }
@@ -349,7 +350,8 @@ pub async fn copy_all(
         attr_epoch: Pair::ZERO,
         must_exist: false,
     };
-    // What an OST has no room for is all that goes there: where it refuses a part of it, the parts before it will be gone again.
+    // An OST without room is told the whole share that goes to it. If it refuses a part, the parts before it
+    // will be destroyed again.
     let mut shares = BTreeMap::<u16, u64>::new();
     runs.iter().for_each(|run| *shares.entry(run.target.ost).or_default() += run.target.len_bytes);
     // Some of it are holes.

@@ -28,7 +28,8 @@ pub fn apply(t: &mut Txn<'_>, inode: &mut Inode, report: &WriteReport, is_news: 
     let now = t.now;
     let Some(file) = &mut inode.file else { return Ok(()) };
     if file.layout.inline {
-        // Every change of it goes through the MDT. What is told of objects is of a layout that a power cut took.
+        // Every change of it goes through the MDT. A report about objects then belongs to a layout that a
+        // power cut took.
         return Ok(());
     }
     objects_exist(file, report.body, &report.synced_stripes);

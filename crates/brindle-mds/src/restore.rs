@@ -69,7 +69,7 @@ impl Restoring {
         Ok(Restoring { kv, identity, batch: Batch::new(), batch_bytes: 0, rows: 0 })
     }
 
-    /// Takes in rows. Those of sessions and their answers are left out: the clients that they are of know what came later.
+    /// Takes in rows. Rows of sessions and their answers are left out: their clients know later states.
     pub async fn put(&mut self, rows: Vec<(Bytes, Bytes)>) -> Result<()> {
         let kept = |key: &Bytes| !matches!(key.first(), Some(&keys::SESSION | &keys::REPLY));
         for (key, value) in rows.into_iter().filter(|(key, _)| kept(key)) {
@@ -101,7 +101,7 @@ impl Restoring {
 
     /// Rewrites the inode of every file.
     async fn renew_files(&mut self, level: FormatLevel) -> Result<()> {
-        // Of this opening, which gives out nothing else.
+        // The number belongs to this opening, which gives out no other one.
         let newest = Pair { term: self.kv.term(), counter: 1 };
         let mut after: Option<Bytes> = None;
         loop {

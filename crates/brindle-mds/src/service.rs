@@ -21,7 +21,7 @@ use crate::expire;
 use crate::mdt::{Call, Event, Mdt};
 use crate::ops::{session, target_info};
 
-/// Why a session ends whose host may do less than before.
+/// Reason for the end of a session whose host may do less than before.
 const TIGHTER: &str = "its nodemap allows less than before";
 
 /// An MDT behind its connections.
@@ -53,7 +53,8 @@ impl MdsService {
         let op = self.gate.admit(conn, header).await?;
         let call = Call::new(header, op);
         if matches!(op, Op::TargetInfo | Op::SetStripe | Op::OstUse) {
-            // Who has changed a pool may name it at once; who has drained an OST may count what is on it.
+            // A caller that has just changed a pool may name it at once. A caller that has drained an OST may
+            // count the files on it.
             self.mdt.osts().until_map(header.map_version).await;
         }
         match op {
@@ -121,7 +122,7 @@ impl MdsService {
             // `closed` may have run before `bind`.
             self.connections.closed(conn.id());
         }
-        // Who waits for the session to be reachable looks again.
+        // Operations that wait for a connection of the session look again.
         self.mdt.live_mut().events.fire(Event::Session(answer.session));
         Ok(answer)
     }
@@ -181,7 +182,7 @@ impl MdsService {
         if call.op == Op::SessionClose {
             return Ok(());
         }
-        // What a session declares after a restart of the MDT is judged handle by handle.
+        // Declarations after a restart of the MDT are judged handle by handle.
         let must_reclaim = self.mdt.live().session(id, call.epoch).is_some_and(|s| s.must_reclaim);
         if must_reclaim || !Limits::are_tighter(before, now.map(Arc::as_ref)) {
             if let Some(session) = self.mdt.live_mut().sessions.get_mut(&id) {

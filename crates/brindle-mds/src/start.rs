@@ -22,7 +22,7 @@ use crate::{background, changelog, expire, hsm, recovery, replica};
 pub struct Handle {
     member: Member,
     service: Arc<MdsService>,
-    /// Where it is the primary of a replica set.
+    /// Primary's part, if the MDT is the primary of a replica set.
     led: Option<Led>,
 }
 
@@ -55,7 +55,7 @@ impl Handle {
         self.member.server_stats()
     }
 
-    /// Who asks it for what.
+    /// Requests by client, user and job.
     pub fn usage(&self) -> &Arc<brindle_net::usage::Usage> {
         self.member.usage()
     }
@@ -95,7 +95,7 @@ impl Handle {
     }
 }
 
-/// What an MDT that starts has around it.
+/// Parts that a starting MDT is made of.
 struct Starting {
     config: Config,
     seams: Seams,

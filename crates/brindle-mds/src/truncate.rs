@@ -40,7 +40,7 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: &SetattrReq, size_bytes: u64) -
         None => None,
     };
     mdt.complete(call, |t| {
-        // Its objects are cut already.
+        // The objects are cut already.
         t.frees_space();
         let mut file = inode::get(t, req.ino)?;
         let before = file.size_bytes;
@@ -115,7 +115,8 @@ async fn cut_objects(mdt: &Mdt, file: &Inode, size_bytes: u64) -> Result<Made> {
         let cut = TruncateObjectReq { object, len_bytes, truncate_epoch, make, must_exist };
         mdt.osts().insist(ost, &cut).await.map(|answer| (stripe, answer))
     };
-    // The one that says how long the file is comes after all others: where one of them refuses, no file has become longer.
+    // The object that determines the size of the file comes after all others: if one of them refuses, the
+    // file has not become longer.
     let (last_one, others): (Vec<_>, Vec<_>) =
         attrs::objects(file).into_iter().partition(|(_, object)| last == Some(object.named()));
     let mut answers: Vec<(Stripe, ChangeResp)> = Vec::new();
@@ -143,7 +144,7 @@ async fn give_up(mdt: &Mdt, begun: &Inode, size_bytes: u64, busy: &Busy<'_>, fau
         {
             file.file_mut()?.pending_cut = None;
             attrs::merge_objects(&mut file, &stats);
-            // The one who asked has pages and an epoch of before as well.
+            // The caller itself has outdated pages and an old epoch, too.
             changed(t, SessionId(0), &mut file, size_bytes, false)?;
             inode::put(t, &file)?;
             changelog::about(t, ChangeKind::Truncate, begun.ino, None);
@@ -279,7 +280,8 @@ pub async fn finish_pending(mdt: &Mdt, ino: Ino) -> Result<()> {
     let made = match cut_objects(mdt, &file, size_bytes).await {
         Ok(made) => made,
         Err(fault) => {
-            // Nobody was told that it was cut; waiting for an OST that can never do it would keep everybody from the file.
+            // No client was told that the file was cut. Waiting for an OST that can never do it would block
+            // all access to the file.
             let fault = give_up(mdt, &file, size_bytes, &busy, fault).await?;
             tracing::error!(inode = %ino.fid(), %fault, "a truncate that a restart had interrupted could not be finished");
             return Ok(());

@@ -37,7 +37,7 @@ pub struct Handle {
     shared: Arc<Standing>,
 }
 
-/// What stays while leaderships come and go.
+/// State that outlives a leadership.
 struct Standing {
     config: Config,
     superblock: Superblock,

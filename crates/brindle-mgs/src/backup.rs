@@ -34,7 +34,7 @@ const VERSION_BITS: u32 = 20;
 /// A backup of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConfigBackup {
-    /// When it was made, seconds since 1970.
+    /// Time of the backup, in seconds since 1970.
     pub made_s: i64,
     /// Superblock of the MGT.
     pub superblock: Vec<u8>,
@@ -62,22 +62,22 @@ pub struct Restored {
 /// The host that the configuration is restored on, where it gets a new key.
 #[derive(Clone, Debug)]
 pub struct NewKey {
-    /// Its name.
+    /// Name of the host.
     pub host: String,
     /// SHA-256 of the public half.
     pub key: [u8; 32],
-    /// Its roles.
+    /// Roles of the host.
     pub roles: String,
 }
 
-/// What a restore takes into account, beside the backup.
+/// Facts that a restore takes into account, beside the backup.
 #[derive(Clone, Debug, Default)]
 pub struct Known {
     /// Now, seconds since 1970.
     pub now_s: i64,
     /// Keys that servers know to be removed.
     pub removed: BTreeSet<[u8; 32]>,
-    /// This host, where it gets a new key.
+    /// New key for this host, if it gets one.
     pub new_key: Option<NewKey>,
 }
 
@@ -100,7 +100,7 @@ impl ConfigBackup {
         let entries = store.list("").await?.into_iter().map(|entry| (entry.key, entry.value)).collect();
         let backup =
             ConfigBackup { made_s: seams.wall().secs, superblock: superblock.to_bytes(), authority, entries };
-        // What could not be restored is no backup.
+        // A backup must be restorable, so the rows are checked here.
         backup.rows().and_then(|_| backup.map(&superblock)).map(|_| backup)
     }
 
@@ -194,7 +194,7 @@ impl ConfigBackup {
     }
 }
 
-/// What becomes of rows, and the hosts that were removed since.
+/// Changes of the rows, and the hosts that were removed since the backup.
 fn changed(rows: &Rows, known: &Known) -> Result<(Vec<Change>, Vec<String>)> {
     let mut changes: Vec<Change> = rows.tokens().map(|token| Change::NoToken(token.id)).collect();
     // An MGS that is active writes its own row.

@@ -21,7 +21,7 @@ use crate::{Mgs, ops};
 /// Answers one request.
 pub(crate) async fn answer(mgs: Arc<Mgs>, conn: Arc<ServerConn>, frame: Frame) -> Frame {
     let outcome = body(&mgs, &conn, &frame).await;
-    // What it knows may be out of date by now: so this is asked right before the reply.
+    // The leadership is checked right before the reply: by now the answer may be outdated.
     let outcome = mgs.check_leads().and(outcome);
     match outcome {
         Ok(body) => Frame::reply_to(&frame.header, body),

@@ -19,7 +19,7 @@ use crate::Mgs;
 
 /// Events that are kept.
 pub const EVENTS_MAX: usize = 500;
-/// How often the MGS looks.
+/// Interval at which the MGS looks for events.
 const LOOK_EVERY_MS: u64 = 500;
 /// A daemon that was not heard of for so long is silent: it asks several times a minute.
 const HOST_SILENT_MS: u64 = 15_000;
@@ -27,7 +27,7 @@ const HOST_SILENT_MS: u64 = 15_000;
 /// The events in the store.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct EventsRow {
-    /// In order of their numbers.
+    /// Events in order of their numbers.
     pub events: Vec<Event>,
 }
 
@@ -92,10 +92,10 @@ impl Events {
     }
 }
 
-/// How fencing a host has ended: why it failed, if it did.
+/// Outcome of fencing a host; `Err` has the reason of the failure.
 pub(crate) type FenceOutcome = std::result::Result<(), String>;
 
-/// Something that has happened, before it has a number.
+/// Event that has no number yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Happening {
     name: &'static str,
@@ -132,7 +132,7 @@ struct SeenTarget {
     is_up: bool,
     is_draining: bool,
     is_removed: bool,
-    /// Of a target that two hosts reach: whose it is.
+    /// Owner of a target that two hosts reach.
     owner: Option<String>,
 }
 

@@ -48,7 +48,7 @@ use store::MapStore;
 
 /// File in the MGT's directory that holds the config store.
 pub const STORE_FILE: &str = "config";
-/// How often servers send heartbeats unless configured otherwise.
+/// Default interval of heartbeats, in milliseconds.
 pub const HEARTBEAT_MS_DEFAULT: u32 = 2_000;
 /// A target that was not heard of for this long is shown as down, unless configured otherwise.
 pub const TARGET_LEASE_MS_DEFAULT: u64 = 6_000;
@@ -57,20 +57,20 @@ pub const MAP_WAIT_MAX_MS: u32 = 60_000;
 /// Requests for a newer map that are held at once; further ones are answered at once with what there is.
 pub const MAP_WAITERS_MAX: usize = 16_384;
 
-/// How an MGS runs.
+/// Configuration of an MGS.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Directory of the formatted MGT.
     pub dir: String,
-    /// Where to listen; port 0 chooses a free one.
+    /// Address to listen at; port 0 chooses a free one.
     pub listen: Nid,
-    /// Where to listen too, at the same port: further rails.
+    /// Addresses of further rails to listen at, with the same port.
     pub rails: Vec<Nid>,
     /// Addresses that others reach it at; empty for the one it listens at.
     pub advertise: Vec<Nid>,
     /// Name of this host, for people.
     pub host: String,
-    /// How often servers send heartbeats, milliseconds.
+    /// Interval of heartbeats, in milliseconds.
     pub heartbeat_ms: u32,
     /// A target that was not heard of for this long is shown as down, milliseconds.
     pub target_lease_ms: u64,
@@ -123,7 +123,7 @@ pub(crate) struct Mgs {
     stats: Arc<Stats>,
     /// The right to answer, where several hosts run the MGS.
     leadership: Option<Arc<Leadership>>,
-    /// Where others reach this one; set once it listens.
+    /// Addresses at which others reach this MGS; set once it listens.
     own_nids: OnceLock<Vec<Nid>>,
     /// `None` where the cluster has no authority.
     hosts: Option<Hosts>,

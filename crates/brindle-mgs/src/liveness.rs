@@ -10,7 +10,7 @@ use brindle_stdx::Mono;
 use brindle_types::TargetId;
 use brindle_wire::map::{Map, TargetState};
 
-/// When each target was heard of last.
+/// Time at which each target was heard of last.
 #[derive(Debug)]
 pub struct Liveness {
     started: Mono,
@@ -19,7 +19,7 @@ pub struct Liveness {
 }
 
 impl Liveness {
-    /// Nobody was heard of yet.
+    /// Table without hosts: none has been heard of yet.
     pub fn new(started: Mono, lease_ms: u64) -> Liveness {
         Liveness { started, lease_ms, heard: BTreeMap::new() }
     }
@@ -29,7 +29,7 @@ impl Liveness {
         self.heard.insert(target, now);
     }
 
-    /// When the target was heard of last; the start of the MGS if not since.
+    /// Time at which the target was heard of last; the start of the MGS if not since.
     pub fn last(&self, target: TargetId) -> Mono {
         self.heard.get(&target).copied().unwrap_or(self.started)
     }

@@ -1,7 +1,8 @@
 //! Replica sets: OSTs with two or three members on different hosts, each with storage of its own (design note 032).
 //!
-//! Daemons tell a few times a second how their members are. The MGS looks at each set as often and stores what has to change ([`step`]). What
-//! administrators and primaries ask for is in [`decide`]. Both are plain functions; every change is one compare-and-swap of one row.
+//! Daemons tell a few times a second how their members are. The MGS looks at each set as often and stores
+//! what has to change ([`step`]). Requests of administrators and primaries are in [`decide`]. Both are plain
+//! functions; every change is one compare-and-swap of one row.
 
 pub(crate) mod decide;
 pub(crate) mod spare;
@@ -21,11 +22,11 @@ use crate::restored::{self, Settled, Shown, Word};
 use crate::shared::failover::{ALIVE_MS, DEAD_MS};
 use step::{Heard, Step, step};
 
-/// How often replica sets are looked at.
+/// Interval at which replica sets are checked.
 const LOOK_EVERY_MS: u64 = 200;
 /// A pause of this MGS that is longer counts for nobody's silence.
 const PAUSE_MS: u64 = 600;
-/// After its start an MGS waits so long for hosts that it has not heard of yet.
+/// Time after the start of an MGS in which it waits for hosts that it has not heard of yet.
 const GRACE_MS: u64 = 8_000;
 
 /// A spare host that was heard of so lately can be given a copy.
@@ -37,7 +38,7 @@ struct Words {
     members: Vec<MemberReport>,
 }
 
-/// What daemons have told of their members lately: volatile.
+/// Latest reports of daemons about their members: volatile.
 #[derive(Debug)]
 pub(crate) struct Replicas {
     state: parking_lot::Mutex<State>,
@@ -48,9 +49,9 @@ struct State {
     started: Mono,
     hosts: BTreeMap<String, Words>,
     hindrances: BTreeMap<TargetId, Fault>,
-    /// What members have shown that know a higher epoch than their row, by target and host.
+    /// Sets shown by members that know a higher epoch than their row, by target and host.
     shown: BTreeMap<(TargetId, String), Shown>,
-    /// Since when members are away or failed, by target and host.
+    /// Time since when members are away or failed, by target and host.
     away: BTreeMap<(TargetId, String), Mono>,
 }
 
@@ -83,7 +84,7 @@ impl Replicas {
         self.state.lock().shown.insert((target, host.to_owned()), shown);
     }
 
-    /// What is known of the members of a set whose row was restored.
+    /// Reports and shown sets of the members of a set whose row was restored.
     pub(crate) fn words(&self, set: &ReplicaSetState, now: Mono) -> BTreeMap<String, Word> {
         let of = |host: &String| {
             let (heard_ms_ago, report) = self.of(host, set.target, now);
@@ -101,7 +102,7 @@ impl Replicas {
         state.away.values_mut().for_each(|since| *since = since.plus_ms(ms));
     }
 
-    /// How long ago a host was heard of, and what it told of a target.
+    /// Time since a host was heard of, in milliseconds, and its report of a target.
     pub(crate) fn of(&self, host: &str, target: TargetId, now: Mono) -> (Option<u64>, Option<MemberReport>) {
         let state = self.state.lock();
         let Some(words) = state.hosts.get(host) else { return (None, None) };
@@ -109,12 +110,12 @@ impl Replicas {
         (Some(now.ms_since(words.at)), report)
     }
 
-    /// Why nobody serves a set.
+    /// Reason why no member serves a set.
     pub(crate) fn hindrance(&self, target: TargetId) -> Option<Fault> {
         self.state.lock().hindrances.get(&target).cloned()
     }
 
-    /// What [`step`] goes by: each member as it was heard.
+    /// Input of [`step`]: state of each member, as it was heard.
     pub(crate) fn heard(&self, set: &ReplicaSetState, now: Mono) -> BTreeMap<String, Heard> {
         let listened_ms = now.ms_since(self.state.lock().started);
         let of = |host: &String| match self.of(host, set.target, now) {
@@ -123,7 +124,8 @@ impl Replicas {
             (Some(ms), _) if ms >= DEAD_MS => Heard::Dead,
             (Some(ms), _) if ms > ALIVE_MS => Heard::Unclear,
             (Some(_), Some(report)) if report.uuid == set.uuid => match report.phase {
-                // It knows more than this MGS: nothing is concluded from rows that are older than it.
+                // The member knows more than this MGS: no step follows from rows that are older than the
+                // member.
                 MemberPhase::Failed(fault) if fault.code == Code::OlderSet => Heard::Unclear,
                 MemberPhase::Failed(_) => Heard::Failed,
                 _ if report.boot_term == 0 => Heard::Unclear,
@@ -134,7 +136,8 @@ impl Replicas {
         set.members.iter().map(|m| (m.host.clone(), of(&m.host))).collect()
     }
 
-    /// How long members of a set have been away or failed, milliseconds, as far as this MGS has looked.
+    /// Time for which members of a set have been away or failed, in milliseconds, as far as this MGS has
+    /// looked.
     fn away_ms(
         &self,
         set: &ReplicaSetState,
@@ -143,7 +146,7 @@ impl Replicas {
     ) -> BTreeMap<String, u64> {
         let mut state = self.state.lock();
         state.away.retain(|(target, host), _| {
-            // One that is started again and again is unclear now and then.
+            // A member that restarts again and again is unclear now and then.
             *target != set.target
                 || heard.get(host).is_some_and(|heard| !matches!(heard, Heard::Alive { .. }))
         });

@@ -1,8 +1,9 @@
 //! Replica sets and shared targets after the configuration was restored from a backup (design note 039).
 //!
-//! A backup may be older than the last change of who serves a target. Whoever went by an old row could give the target to a host that lacks
-//! acknowledged changes, or to two hosts at once. So nothing is decided about a restored target until all its hosts have told what lies on
-//! their disks. [`set`] and [`shared`] are plain functions of the row and of what was told; they say how the target stands.
+//! A backup may be older than the last change of who serves a target. An MGS that went by an old row could
+//! give the target to a host that lacks acknowledged changes, or to two hosts at once. So nothing is decided
+//! about a restored target until all its hosts have told what lies on their disks. [`set`] and [`shared`] are
+//! plain functions of the row and of what was told; they say how the target stands.
 //!
 //! Invariant: what has the highest number counts. A member of a set records an epoch, and an owner writes its turn, before it acknowledges
 //! anything in it; so where all have shown what they have, nothing higher exists.
@@ -16,10 +17,10 @@ use brindle_wire::mgs::shared::{SharedPhase, SharedState, SharedTarget};
 use crate::hosts::rows::SharedRow;
 use crate::shared::failover::Situation;
 
-/// How a target stands.
+/// Verdict on a restored target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Settled<T> {
-    /// It is not known yet: why.
+    /// The state of the target is not known yet, with the reason.
     Waits(Fault),
     /// The row is as new as what the hosts have.
     AsItWas,
@@ -27,7 +28,7 @@ pub(crate) enum Settled<T> {
     Becomes(T),
 }
 
-/// What a member shows that has gone by a higher epoch than its row.
+/// Set shown by a member that has gone by a higher epoch than its row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Shown {
     /// The epoch.
@@ -38,12 +39,12 @@ pub(crate) struct Shown {
     pub(crate) term: u32,
 }
 
-/// What is known of a member.
+/// Knowledge about a member.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Word {
-    /// What its daemon tells now; `None` while its host is silent.
+    /// Present report of the daemon; `None` while its host is silent.
     pub(crate) report: Option<MemberReport>,
-    /// What it has shown.
+    /// Set that the member has shown.
     pub(crate) shown: Option<Shown>,
 }
 
@@ -91,7 +92,7 @@ pub(crate) fn above(newest: u64, now_s: i64) -> u64 {
     newest.saturating_add(1).max(u64::try_from(now_s).unwrap_or(0))
 }
 
-/// How a replica set stands.
+/// Verdict on a replica set.
 pub(crate) fn set(
     set: &ReplicaSetState,
     words: &BTreeMap<String, Word>,
@@ -154,7 +155,8 @@ pub(crate) fn set(
     let epoch = above(newest, now_s);
     let mut next = ReplicaSetState { epoch, term, primary: leader.clone(), ..set.clone() };
     for m in &mut next.members {
-        // What the others have is compared with the leader's: who was in sync may have been started anew since.
+        // The leader's records count, and the others are compared with them: a member that was in sync may
+        // have been started anew since.
         m.role = if m.host == leader { MemberRole::InSync } else { MemberRole::Learner };
         if m.host == leader {
             m.is_formatted = true;
@@ -164,7 +166,7 @@ pub(crate) fn set(
     Settled::Becomes(next)
 }
 
-/// What the hosts of a shared target tell of it.
+/// Reports of the hosts of a shared target.
 struct Device<'a> {
     /// Highest turn that any host goes by, or has read.
     newest_turn: u64,
@@ -218,7 +220,7 @@ fn owned(row: &SharedRow, owner: &str, turn: u64) -> SharedRow {
     SharedRow { target, ..row.clone() }
 }
 
-/// How a shared target stands.
+/// Verdict on a shared target.
 pub(crate) fn shared(row: &SharedRow, s: &Situation) -> Settled<SharedRow> {
     let t = &row.target;
     let device = device(t, s);
@@ -230,7 +232,7 @@ pub(crate) fn shared(row: &SharedRow, s: &Situation) -> Settled<SharedRow> {
         return Settled::Waits(waits(Code::RestoredTarget, t.target, &device.missing, next));
     }
     match device.in_use[..] {
-        // Nobody has it: it may go to either, and above every turn that there was.
+        // No host has the target: either may get it, with a turn above every earlier one.
         [] if device.newest_turn > t.turn => {
             Settled::Becomes(owned(row, &t.owner, above(device.newest_turn, s.now_s)))
         }

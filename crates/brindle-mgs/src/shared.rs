@@ -1,7 +1,8 @@
 //! Shared targets: on devices that two hosts reach, of which one serves and the other stands by (design note 027).
 //!
-//! Daemons tell every half second how their shared targets are ([`listening`]). A few times a second the MGS looks at each target
-//! ([`failover`]), stores what has to change, and has hosts fenced. What administrators ask for is in [`decide`].
+//! Daemons tell every half second how their shared targets are ([`listening`]). A few times a second the MGS
+//! looks at each target ([`failover`]), stores what has to change, and has hosts fenced. Requests of
+//! administrators are in [`decide`].
 
 pub(crate) mod decide;
 pub(crate) mod failover;
@@ -23,11 +24,11 @@ use crate::restored::{self, Settled};
 use failover::{Fencing, Situation, Verdict, judge};
 use listening::Listening;
 
-/// How often shared targets are looked at.
+/// Interval at which shared targets are checked.
 const LOOK_EVERY_MS: u64 = 200;
 /// A pause of this MGS that is longer counts for nobody's silence.
 const PAUSE_MS: u64 = 600;
-/// How long after a failed fencing the program is run again.
+/// Pause after a failed fencing, before the program is run again.
 const FENCE_AGAIN_MS: u64 = 5_000;
 
 /// Switches a host off, or cuts it off from the storage that it shares, for certain.
@@ -36,7 +37,7 @@ pub trait Fence: Debug + Send + Sync {
     fn fence<'a>(&'a self, host: &'a str) -> BoxFuture<'a, Result<()>>;
 }
 
-/// What the MGS knows of shared targets beside their rows.
+/// Volatile state of shared targets, beside their rows.
 #[derive(Debug)]
 pub(crate) struct Shared {
     state: parking_lot::Mutex<State>,
@@ -61,12 +62,12 @@ impl Shared {
         }
     }
 
-    /// What daemons have told.
+    /// Gives access to the reports of the daemons.
     pub(crate) fn listening<T>(&self, use_it: impl FnOnce(&mut Listening) -> T) -> T {
         use_it(&mut self.state.lock().listening)
     }
 
-    /// Why nothing is done about a target.
+    /// Reason why nothing is done about a target.
     pub(crate) fn hindrance(&self, target: TargetId) -> Option<Fault> {
         self.state.lock().hindrances.get(&target).cloned()
     }
@@ -239,7 +240,8 @@ fn fence(mgs: &Arc<Mgs>, rows: &Rows, target: TargetId) {
     });
 }
 
-/// What is known of a host's fencing counts only as long as targets wait for it: a host that was started again may have to be fenced again.
+/// Forgets the fencing of hosts that no target waits for: a host that was started again may have to be fenced
+/// again.
 fn forget_fencing(mgs: &Mgs, hosts: &Hosts) {
     use brindle_wire::mgs::shared::SharedPhase::Fencing as InFencing;
     let rows = hosts.rows();

@@ -1,4 +1,4 @@
-//! Why a connection, or an attempt to make one, ended.
+//! Reasons why a connection, or an attempt to make one, ended.
 
 use std::fmt;
 use std::io;
@@ -6,12 +6,12 @@ use std::io;
 use brindle_types::{Code, Fault, Nid};
 use brindle_wire::frame::Header;
 
-/// Why a transport could not go on. After any of these the connection is of no more use.
+/// Reason why a transport could not go on. The connection cannot be used after any of these.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NetError {
-    /// The other side closed the connection, or this side did.
+    /// Either side has closed the connection.
     Closed,
-    /// Nobody listens at the address.
+    /// No process listens at the address.
     Refused,
     /// No answer in time.
     TimedOut,
@@ -46,7 +46,7 @@ impl NetError {
         matches!(self, NetError::Bad { fault, .. } if refusals.contains(&fault.code))
     }
 
-    /// As a fault about the peer at `nid`.
+    /// Fault about the peer at `nid`.
     pub fn fault(&self, nid: &Nid) -> Fault {
         match self {
             NetError::Bad { fault, .. } if fault.subject.is_empty() => {
@@ -87,7 +87,7 @@ impl From<io::Error> for NetError {
             io::ErrorKind::ConnectionRefused => NetError::Refused,
             io::ErrorKind::TimedOut => NetError::TimedOut,
             io::ErrorKind::AddrInUse => NetError::AddressInUse,
-            // What came is not what was encrypted (`tcp/tls.rs`).
+            // The received bytes do not decrypt (`tcp/tls.rs`).
             io::ErrorKind::InvalidData => NetError::bad(Fault::new(Code::BadFrame).why(e.to_string())),
             _ => NetError::Io(e.to_string()),
         }

@@ -38,7 +38,7 @@ pub struct Limits {
     pub nodemap: String,
     /// Whether every change is refused.
     pub read_only: bool,
-    /// Which of its users become nobody.
+    /// Users of the host that become nobody.
     pub squash: Squash,
     /// The user that they become.
     pub uid: u32,
@@ -64,7 +64,7 @@ impl Limits {
             read_only: nodemap.read_only,
             // Permissions of a host with numbers of its own are checked here, whatever a row says.
             squash: if ids.maps() && nodemap.squash == Squash::None { Squash::Root } else { nodemap.squash },
-            // Nobody is never root, whatever a row says.
+            // The user nobody is never root, whatever a row says.
             uid: if nodemap.squash_uid == 0 { NOBODY } else { nodemap.squash_uid },
             gid: if nodemap.squash_gid == 0 { NOBODY } else { nodemap.squash_gid },
             subtree: names.map(|name| name.as_bytes().to_vec()).collect(),
@@ -279,7 +279,8 @@ impl Nodemaps {
         self.is_awaited.store(false, Ordering::Release);
     }
 
-    /// This process has not heard of them, and has none on file: nobody whom they may limit is let in until [`Nodemaps::replace`].
+    /// Notes that this process has neither heard of nodemaps nor has them on file. Hosts that they may limit
+    /// are kept out until [`Nodemaps::replace`].
     pub fn wait_for_first(&self) {
         self.is_awaited.store(true, Ordering::Release);
     }

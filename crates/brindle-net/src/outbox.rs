@@ -1,6 +1,6 @@
-//! Frames on their way out of one connection. Whoever sends hands its frame to the network itself where that takes it at
-//! once, and what others have queued meanwhile with it; a task of the connection waits where the other side does not read.
-//! So an ordinary frame costs one system call and wakes nobody on this side.
+//! Frames on their way out of one connection. A sender hands its frame to the network itself if the network
+//! takes it at once, together with frames that others have queued meanwhile. If the other side does not read,
+//! a task of the connection waits. So an ordinary frame costs one system call and wakes nobody on this side.
 //!
 //! Invariants: frames go out in the order in which [`Outbox::send`] got them; a frame that was queued is looked at again by
 //! whoever had the sending half at that moment.
@@ -73,7 +73,7 @@ impl Outbox {
             None => return,
         }
         while !self.is_empty() && !down.is_set() {
-            // Whoever has it looks at the queue again after giving it back.
+            // The task that holds the sender looks at the queue again after giving it back.
             let Some(mut place) = self.tx.try_lock() else { return };
             let Some(tx) = place.as_mut() else { return };
             if !tx.is_direct() {

@@ -42,7 +42,7 @@ pub const NOTIFIES_MAX: usize = 256;
 pub const BACKOFF_MIN_MS: u64 = 20;
 /// Longest pause between two attempts to connect.
 pub const BACKOFF_MAX_MS: u64 = 1_000;
-/// How long the other side may take to answer a hello.
+/// Longest wait for the other side to answer a hello.
 pub const HELLO_TIMEOUT_MS: u64 = 5_000;
 /// Credits for bytes are counted in units of this size.
 pub(crate) const BYTES_UNIT: u64 = 4 << 10;
@@ -54,7 +54,7 @@ pub trait NotifyHandler: Send + Sync + 'static {
     fn notify(self: Arc<Self>, frame: Frame) -> BoxFuture<'static, Frame>;
 }
 
-/// For peers that expect no notifies: refuses them.
+/// Handler of peers that expect no notifies: refuses them.
 pub struct NoNotifies;
 
 impl NotifyHandler for NoNotifies {
@@ -64,7 +64,7 @@ impl NotifyHandler for NoNotifies {
     }
 }
 
-/// How a [`Peer`] introduces itself, and its bounds.
+/// Introduction of a [`Peer`] to servers, and its bounds.
 #[derive(Clone, Debug)]
 pub struct PeerConfig {
     /// File system wanted; 0 for any.
@@ -109,22 +109,22 @@ impl PeerConfig {
 pub struct LinkInfo {
     /// Counts the connections that this peer has made; a new one means that the server may have restarted.
     pub generation: u64,
-    /// Where it goes.
+    /// Address of the connection.
     pub nid: Nid,
     /// The server's hello.
     pub hello: HelloReply,
 }
 
-/// For status.
+/// State of the peer, for status.
 #[derive(Clone, Debug)]
 pub struct PeerState {
     /// Whether every connection exists; with one for each rail: whether any does.
     pub connected: bool,
-    /// Where connections exist to.
+    /// Addresses of the existing connections.
     pub up: Vec<Nid>,
-    /// Since when that is so, or not.
+    /// Time since when `connected` has its value.
     pub since: Mono,
-    /// Why the last connection ended or could not be made.
+    /// Reason why the last connection ended or could not be made.
     pub last_error: Option<Fault>,
     /// Attempts to connect that failed since there was a connection.
     pub failed_attempts: u64,
@@ -186,11 +186,11 @@ struct Link {
     high: Arc<Semaphore>,
     notifies: Arc<Semaphore>,
     down: Latch,
-    /// Told when the first request is under way.
+    /// Signalled when the first request is under way.
     busy: Notify,
     /// Frames that have arrived.
     received: AtomicU64,
-    /// When another target than the one that is meant has last answered a request.
+    /// Time at which another target than the wanted one has last answered a request.
     wrong_since: Mutex<Option<Mono>>,
 }
 
@@ -302,7 +302,7 @@ impl Peer {
         self.inner.generation.load(Ordering::Acquire)
     }
 
-    /// For status.
+    /// State of the peer, for status.
     pub fn state(&self) -> PeerState {
         let in_flight = |slot: &watch::Sender<LinkState>| match &*slot.borrow() {
             LinkState::Up(link) => link.pending.lock().as_ref().map_or(0, BTreeMap::len),
@@ -326,7 +326,7 @@ impl Peer {
         }
     }
 
-    /// Where it connects to, best first.
+    /// Addresses to connect to, best first.
     pub fn nids(&self) -> Vec<Nid> {
         self.inner.nids.borrow().clone()
     }

@@ -34,7 +34,7 @@ mod conn;
 pub const CONNECTIONS_MAX_DEFAULT: usize = 4096;
 /// Connections at once of hosts that have not joined yet: everybody can make those.
 pub const STRANGERS_MAX: usize = 64;
-/// How long such a connection may last: it asks one question.
+/// Longest life of such a connection: it serves one request.
 pub const STRANGER_MS: u64 = 30_000;
 /// Pause after the system could not accept a connection (no file descriptors left).
 const ACCEPT_PAUSE_MS: u64 = 50;
@@ -156,7 +156,7 @@ impl ServerHandle {
         Ok(())
     }
 
-    /// Its address, and those of further rails with the same port.
+    /// Address of the server, and those of further rails with the same port.
     pub fn nids(&self, rails: &[Nid]) -> Vec<Nid> {
         let port = self.local_nid.port;
         let rails = rails.iter().map(|rail| Nid { port, ..rail.clone() });
@@ -168,7 +168,7 @@ impl ServerHandle {
         self.shared.stop.set();
     }
 
-    /// Who asks for what.
+    /// Requests by client, user and job.
     pub fn usage(&self) -> &Arc<Usage> {
         &self.shared.usage
     }
@@ -244,7 +244,8 @@ impl ServerConn {
         &self.principal
     }
 
-    /// Why the peer may not ask for what is for administrators, as far as the network tells; `None` if it may.
+    /// Reason why the peer may not send requests that are for administrators, as far as the network tells;
+    /// `None` if it may.
     pub fn is_no_administrator(&self) -> Option<String> {
         self.caller.is_no_administrator()
     }
@@ -267,7 +268,7 @@ impl ServerConn {
         &self.hello
     }
 
-    /// Who asks this server for what.
+    /// Requests to this server by client, user and job.
     pub fn usage(&self) -> &Usage {
         &self.usage
     }

@@ -33,9 +33,9 @@ mod write;
 
 pub use security::{CredentialSource, Proving, Security};
 
-/// How long making a connection may take.
+/// Longest time to establish a connection.
 pub const CONNECT_TIMEOUT_MS: u64 = 3_000;
-/// How long a peer may stop in the middle of a frame.
+/// Longest time that a peer may stop in the middle of a frame.
 pub const FRAME_STALL_MS: u64 = 30_000;
 /// A silent connection is probed after this.
 const KEEPALIVE_IDLE_S: u64 = 4;
@@ -68,7 +68,7 @@ impl TcpTransport {
         TcpTransport { security, ..self }
     }
 
-    /// Also within a machine.
+    /// Uses TCP also within a machine.
     pub fn over_tcp_only(self) -> TcpTransport {
         TcpTransport { local: false, ..self }
     }
@@ -143,7 +143,7 @@ type Shaken = Result<Connection, NetError>;
 
 struct TcpAcceptor {
     listener: TcpListener,
-    /// For clients of this machine.
+    /// Listener for clients of this machine.
     beside: Option<UnixListener>,
     address: SocketAddr,
     local: Nid,
@@ -151,7 +151,7 @@ struct TcpAcceptor {
     security: Security,
     /// Room for handshakes that are under way.
     handshakes: Arc<Semaphore>,
-    /// Where they end.
+    /// Channel for finished handshakes.
     shaken: (mpsc::Sender<Shaken>, mpsc::Receiver<Shaken>),
 }
 
@@ -192,7 +192,7 @@ impl Listener for TcpAcceptor {
                         let peer = nid_of(local::client_of(self.address), self.local.rail);
                         local::connection(accepted?.0, peer, &self.seams)
                     }
-                    // There is always a sender: this side has one.
+                    // The channel always has a sender: this side keeps one.
                     Some(made) = self.shaken.1.recv() => made,
                 };
                 // A connection that is gone before it is one is nobody's error; one that is refused is told of.
@@ -216,7 +216,7 @@ impl TcpAcceptor {
         }
         self.seams.spawn("tcp.handshake", async move {
             let made = security.accept(stream, peer, is_loopback, &seams).await;
-            // Nobody listens any more where this fails.
+            // The acceptor may have gone.
             drop(ended.send(made).await);
             drop(room);
         });

@@ -1,4 +1,4 @@
-//! Both ends over real sockets: TCP on loopback, and local ones.
+//! Tests of both ends over real sockets: TCP on loopback, and local ones.
 
 mod calls;
 mod fuzz;

@@ -52,7 +52,7 @@ pub enum Caller {
     Host {
         /// The port that it calls from. Only root may use ports below [`RESERVED_PORTS`] there.
         port: u16,
-        /// Which host has proven itself; `None` where the network asks for no proof.
+        /// Host that has proven itself; `None` where the network asks for no proof.
         proof: Option<Arc<Proof>>,
     },
     /// A process of a host that has no certificate yet, inside TLS: it may join, and nothing else.
@@ -67,7 +67,8 @@ pub enum Caller {
 pub const RESERVED_PORTS: u16 = 1024;
 
 impl Caller {
-    /// Why it may not ask for what is for administrators; `None` if it may. A server's own user may: the server's files are his.
+    /// Reason why the caller may not send requests that are for administrators; `None` if it may. The
+    /// server's own user may: the server's files are his.
     pub fn is_no_administrator(&self) -> Option<String> {
         match self {
             Caller::User { uid: 0, .. } | Caller::User { is_own: true, .. } | Caller::Known => None,
@@ -147,13 +148,14 @@ pub struct Connection {
     pub tx: Box<dyn FrameTx>,
     /// Receives.
     pub rx: Box<dyn FrameRx>,
-    /// What is known of the delivery of frames; `None` where a lost host is noticed in another way.
+    /// State of the delivery of frames; `None` where a lost host is noticed in another way.
     pub delivery: Option<Box<dyn Delivery>>,
 }
 
-/// What the network layers below a connection know.
+/// State of delivery, from the network layers below a connection.
 pub trait Delivery: Send {
-    /// For how long nothing that was sent was acknowledged by the kernel of the other host, in milliseconds; 0 while nothing is under way.
+    /// Time for which the kernel of the other host has acknowledged nothing that was sent, in milliseconds; 0
+    /// while nothing is under way.
     fn unacknowledged_ms(&self) -> u64;
 }
 

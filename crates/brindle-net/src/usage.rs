@@ -1,4 +1,4 @@
-//! Who asks a server for what: counters by job, by user and by client.
+//! Counters of the requests to a server: by job, by user and by client.
 //!
 //! Every request is counted once, when its answer goes out ([`Usage::charge`]); an administrator asks for the counters ([`Usage::answer`]).
 //! Invariant: bounded. A table that is full gives up the row that was idle for the longest time; rows that were idle for [`IDLE_MS`] go.
@@ -69,7 +69,7 @@ pub struct Cost {
     pub read_bytes: u64,
     /// Bytes of files that came in.
     pub written_bytes: u64,
-    /// How long it took here.
+    /// Time that the request took on this server.
     pub micros: u64,
 }
 
@@ -92,7 +92,7 @@ pub fn read_bytes(op: Op, reply: &Frame) -> u64 {
 }
 
 impl Usage {
-    /// Nothing yet.
+    /// Empty counters.
     pub fn new(clock: Arc<dyn Clock>) -> Usage {
         Usage { clock, tables: Mutex::default() }
     }

@@ -33,7 +33,7 @@ pub const FIRST_TERM: u32 = 1;
 pub struct BootFile {
     /// The term.
     pub term: u32,
-    /// Under which boot and mount it was taken.
+    /// Boot and mount under which the term was taken.
     pub identity: BootIdentity,
 }
 

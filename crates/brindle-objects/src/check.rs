@@ -23,7 +23,7 @@ const LIST_BATCH: usize = 1024;
 /// Fault of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Problem {
-    /// Its header or length; the text says how.
+    /// The header or the length is bad; the text has the reason.
     Header(String),
     /// A block that does not match its checksum: (offset, stored, computed).
     Block(u64, u32, u32),
@@ -40,7 +40,7 @@ pub struct Checked {
     pub torn_blocks: u64,
 }
 
-/// What a crash may have torn: after a power cut other blocks than after the mere death of the process.
+/// Blocks that a crash may have torn: after a power cut other ones than after the mere death of the process.
 struct MaybeTorn {
     same_term: bool,
     marks: BTreeSet<(ObjectId, u64)>,

@@ -75,7 +75,8 @@ impl Inode {
         self.len_history.push((len, true));
     }
 
-    /// What was written counts as clean and never reaches the platter; holes and set lengths wait for the next sync.
+    /// Makes a sync fail: written bytes count as clean and never reach the platter; holes and set lengths
+    /// wait for the next sync.
     fn sync_failed(&mut self) {
         self.history.retain(|_, versions| {
             versions.retain(Option::is_none);
@@ -142,7 +143,7 @@ struct Tree {
     /// Direct reads find nothing of what was written.
     stale_direct: bool,
     capacity: Option<u64>,
-    /// What is kept by [`Disk::keep_room`].
+    /// Bytes kept by [`Disk::keep_room`].
     kept: u64,
     len_max: Option<u64>,
     stuck: BTreeSet<String>,
@@ -219,7 +220,7 @@ impl CrashDisk {
         Arc::new(CrashDisk { tree: Arc::new(Mutex::new(tree)) })
     }
 
-    /// What was not synced survives in part; the host boots anew.
+    /// Cuts the power: unsynced bytes survive in part, and the host boots anew.
     pub fn power_cut(&self) {
         self.tree.lock().power_cut();
     }
@@ -235,7 +236,7 @@ impl CrashDisk {
         self.tree.lock().die_at = None;
     }
 
-    /// As after a writeback that failed: the page cache has what the device has not.
+    /// Simulates a failed writeback: the page cache has bytes that the device lacks.
     pub fn stale_direct(&self) {
         self.tree.lock().stale_direct = true;
     }
@@ -251,7 +252,7 @@ impl CrashDisk {
         (t.syncs_before_failure, t.fail_syncs) = (n, 1);
     }
 
-    /// From now on other tasks run during a sync; what they write may or may not be covered.
+    /// Lets other tasks run during a sync; their writes may or may not be covered.
     pub fn slow_syncs(&self) {
         self.tree.lock().slow_syncs = true;
     }

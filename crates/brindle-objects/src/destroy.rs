@@ -17,7 +17,7 @@ const QUARANTINE_COPIES_MAX: u32 = 1000;
 /// Outcome of removing objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Destroyed {
-    /// How many existed and are gone.
+    /// Number of objects that existed and are gone.
     pub removed: u32,
     /// Objects that are still there: the disk failed.
     pub stuck: Vec<ObjectId>,

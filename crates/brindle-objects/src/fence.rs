@@ -102,7 +102,8 @@ impl SessionFences {
     /// epoch is under way any more. Blocks for a sync, and for those changes.
     pub fn raise(&self, fences: &[(SessionId, Pair)]) -> Result<(), Fault> {
         let done = self.record(fences);
-        // Also where nothing is newer: whoever asks a second time may come while the first still waits.
+        // The wait is needed even if no fence is newer: a repeated request may come while the first one still
+        // waits.
         self.raising.fetch_add(1, Ordering::AcqRel);
         drop(self.changing.write());
         self.raising.fetch_sub(1, Ordering::AcqRel);

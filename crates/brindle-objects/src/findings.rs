@@ -35,7 +35,7 @@ pub enum FindingKind {
 /// A finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What.
+    /// Kind of the finding.
     pub kind: FindingKind,
     /// The object.
     pub object: ObjectId,
@@ -108,7 +108,7 @@ impl Findings {
         Ok(Findings { inner: Mutex::new(Inner { file, next, unsynced: false, kept }) })
     }
 
-    /// Keeps a finding. The same one again is not kept twice.
+    /// Keeps a finding. A repeated finding is kept once.
     pub fn add(&self, finding: Finding) {
         let mut inner = self.inner.lock();
         if inner.kept.iter().any(|(_, f)| *f == finding) {

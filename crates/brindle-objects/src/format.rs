@@ -5,8 +5,8 @@
 //! header | sums 0    | data of region 0   | sums 1 | data of region 1 | ...
 //! ```
 //!
-//! The file's length tells the object's length, exact to a byte. What lies behind the object's end in its last block
-//! counts as zero. All that is not data is big-endian; sums are little-endian words, one a block.
+//! The file's length tells the object's length, exact to a byte. Bytes behind the object's end in its last
+//! block count as zero. All that is not data is big-endian; sums are little-endian words, one a block.
 //!
 //! Invariant: the header's fields lie in one 512-byte sector, so that a power cut leaves the old or the new header.
 
@@ -46,12 +46,12 @@ const FLAG_LINKED: u16 = 2;
 /// Changed since the last sync.
 const FLAG_DIRTY: u16 = 4;
 
-/// Where byte `offset` of the object lies in its file.
+/// Position of byte `offset` of the object in its file.
 pub fn data_pos(offset: u64) -> u64 {
     HEADER + offset / REGION * STRIDE + SUMS + offset % REGION
 }
 
-/// Where the sum of a block lies in the file.
+/// Position of the sum of a block in the file.
 pub fn sum_pos(block: u64) -> u64 {
     HEADER + block / REGION_BLOCKS * STRIDE + block % REGION_BLOCKS * 4
 }
@@ -91,7 +91,7 @@ pub fn block_range(offset: u64, len: u64) -> std::ops::Range<u64> {
 /// The header of an object file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Which object this is; a file under another name is damage.
+    /// Identity of the object; a file under another name is damage.
     pub object: ObjectId,
     /// File system.
     pub fs_id: u64,
@@ -122,7 +122,7 @@ pub enum HeaderState {
     Good(Header),
     /// Zeros or nothing: the file was made, and its header never reached the disk. There is no object.
     Never,
-    /// Anything else, and why.
+    /// The header is damaged, with the reason.
     Damaged(String),
 }
 

@@ -6,7 +6,7 @@ use brindle_stdx::fuzz::{Dice, rounds, seed};
 use crate::format::{HEADER_SECTOR, Header, HeaderState, seal};
 use crate::{boot, fence, findings, intent, slots};
 
-/// Where a header has its checksum.
+/// Position of the checksum in a header.
 const HEADER_CRC_AT: std::ops::Range<usize> = 8..12;
 
 #[test]

@@ -24,8 +24,9 @@ use crate::space::ToPromise;
 pub const GRANT_MAX_BYTES: u64 = 32 << 20;
 /// A smaller grant is not worth giving.
 const GRANT_MIN_BYTES: u64 = 64 << 10;
-/// How long after writes are served again nobody is granted more than it held. Longer than clients trust a grant
-/// (`brindle-client/src/grants.rs`): behind it nobody buffers any more on the strength of what an earlier process has told.
+/// Time after writes are served again, in which no client is granted more than it held. It is longer than
+/// clients trust a grant (`brindle-client/src/grants.rs`). So afterwards no client buffers on the strength of
+/// a grant of an earlier process.
 const DECLARE_MS: u64 = 10_000;
 /// A grant that was not used for so long may go to others.
 pub const IDLE_MS: u64 = 120_000;
@@ -41,7 +42,7 @@ pub struct Grants {
 
 #[derive(Default)]
 struct Table {
-    /// Until then clients may say what they were granted before.
+    /// Time until which clients may tell their earlier grants.
     declare_until: Mono,
     by_session: BTreeMap<SessionId, Promise>,
     sum_bytes: u64,
@@ -56,7 +57,8 @@ struct Promise {
 }
 
 impl Grants {
-    /// Nobody is known to have been promised anything; `was_used`: somebody may have been, by an earlier process of the target.
+    /// Table without grants. `was_used`: an earlier process of the target may have given some. `life` is a
+    /// number that no other process of the target has.
     /// `life` is a number that no other process of it has.
     pub fn new(life: u64, now: Mono, was_used: bool) -> Grants {
         let grants = Grants { life, was_used, table: Mutex::default() };
@@ -69,8 +71,8 @@ impl Grants {
         self.table.lock().declare_until = if self.was_used { now.plus_ms(DECLARE_MS) } else { now };
     }
 
-    /// A write of a session begins that needs `room_bytes`. Whether it may use what is kept back. What an older epoch of the
-    /// session was promised is over.
+    /// A write of a session begins that needs `room_bytes`. Returns whether the write may use the space that
+    /// is kept back. Promises to an older epoch of the session are over.
     pub fn covers(
         &self,
         (session, epoch): (SessionId, Pair),
@@ -93,8 +95,8 @@ impl Grants {
         claim.covered && table.by_session.get(&session).is_some_and(|promise| promise.bytes >= room_bytes)
     }
 
-    /// The write is done; `spent_bytes` is its room if it was covered, else 0. What the session is granted from now on: nothing, if
-    /// it ended since [`Grants::covers`].
+    /// The write is done; `spent_bytes` is its room if it was covered, else 0. Returns the new grant of the
+    /// session: nothing, if it ended since [`Grants::covers`].
     pub fn next(&self, session: SessionId, spent_bytes: u64, to_promise: ToPromise, now: Mono) -> Grant {
         let mut table = self.table.lock();
         table.serial += 1;
@@ -103,7 +105,7 @@ impl Grants {
             return Grant { life: self.life, serial: table.serial, bytes: 0 };
         };
         let is_declaring = now < table.declare_until;
-        // What others hold who have not said so yet is not in the sum.
+        // The sum lacks grants of clients that have not declared them yet.
         let is_short = table.sum_bytes > to_promise.bytes || (is_declaring && !to_promise.is_whole);
         let bytes = if is_short && !planted("ost_grants_are_never_lowered") {
             held.saturating_sub(spent_bytes)
@@ -183,7 +185,7 @@ mod tests {
         Claim { covered, holds_bytes }
     }
 
-    /// So much may be promised, and none of it has been used up.
+    /// Room of `bytes` to promise, with no byte of it used up.
     fn whole(bytes: u64) -> ToPromise {
         ToPromise { bytes, is_whole: true, held_bytes: u64::MAX }
     }
@@ -232,13 +234,13 @@ mod tests {
         let (mut kept, mut restarts) = (0, 0);
         for step in 0..200_000u64 {
             let now = Mono(LATER.0 + step * 10_000_000);
-            // Who has written for a while is silent for a minute.
+            // A client that has written for a while is silent for a minute.
             let n = (step / 1_500 + below(5)) % 9;
             let (session, mine) = (SessionId(1 + n), &mut believed[n as usize]);
             let room = 4096 * (1 + below(64));
             let to_promise =
                 |left: u64| ToPromise { bytes: left.min(hold), is_whole: left >= hold, held_bytes: u64::MAX };
-            // As clients do: for less time than an OST waits after a start.
+            // Clients trust a grant for less time than an OST waits after a start.
             let relies = below(2) == 0 && mine.bytes >= room && now.ms_since(mine.told) < DECLARE_MS - 2_000;
             let covered = grants.covers((session, E), claim(relies, mine.bytes), room, to_promise(left), now);
             let must_stay = if covered { 0 } else { hold };

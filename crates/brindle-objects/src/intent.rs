@@ -25,7 +25,8 @@ const MAGIC: u32 = 0x4249_4e54; // BINT
 const RECORD: usize = 64;
 /// Most regions that may be marked at once: 64 GiB of overwrites between two syncs.
 pub const INTENTS_MAX: usize = 16384;
-/// How long a mark stays after the sync of its region, so that the next overwrite need not set it again.
+/// Time for which a mark stays after the sync of its region, so that the next overwrite need not set it
+/// again.
 const LINGER_MS: u64 = 300;
 
 /// A region of an object.
@@ -269,7 +270,7 @@ impl Inner {
     }
 }
 
-/// Why a region could not be marked.
+/// Reason why a region could not be marked.
 #[derive(Debug)]
 pub enum MarkError {
     /// No free record: sync, and try again.

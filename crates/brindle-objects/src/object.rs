@@ -32,7 +32,7 @@ pub(crate) struct Object {
 pub(crate) struct State {
     /// The object's file; there is one for mere fences, too.
     pub file: Option<Arc<dyn DiskFile>>,
-    /// As it is in the file, except for `last_write`, which the file learns at the next sync.
+    /// Header as in the file, except for `last_write`, which the file learns at the next sync.
     pub header: Header,
     pub len: u64,
     /// A file of this name exists whose header never reached the disk.
@@ -50,7 +50,7 @@ pub(crate) struct State {
     pub intent_floor: u64,
     /// The header was written behind the last sync.
     pub header_unsynced: bool,
-    /// So many bytes go through the page cache when they are read: something was read again ([`crate::recent`]).
+    /// Bytes still to be read through the page cache, because a piece was read again ([`crate::recent`]).
     pub keep_bytes: u64,
 }
 

@@ -167,7 +167,8 @@ impl ObjectStore {
             }
             self.check_ticket(&object, &op.ticket)?;
             self.room_for(&object, op.offset, op.len_bytes, false)?;
-            // Nothing of it can be torn: no byte and no sum of a block is changed, so that a kill explains no damage.
+            // The change cannot tear the object: it changes no byte and no sum of a block. So a kill explains
+            // no damage here.
             turn.begin(InFlight { object: op.object, offset: 0, len_bytes: 0 })?;
             let (session, epoch) = turn.session();
             let _fence = self.fences.enter(session, epoch)?;

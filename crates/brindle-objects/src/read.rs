@@ -38,8 +38,8 @@ pub(crate) fn read_blocks(
     Ok((data, sums))
 }
 
-/// Likewise, the blocks into `data`, whatever it holds; `direct`: long pieces past the page cache, unless they are in there.
-/// Also how many bytes went that way.
+/// Reads blocks into `data`, whatever it holds. `direct`: long pieces bypass the page cache, unless they are
+/// in it. Also returns the number of bytes that bypassed it.
 fn read_blocks_into(
     file: &dyn DiskFile,
     range: std::ops::Range<u64>,
@@ -149,7 +149,8 @@ impl ObjectStore {
             stats::add(&self.stats.direct_read_bytes, direct_bytes);
             match sums::verify(&data, &stored) {
                 Ok(crcs) => break crcs,
-                // What the kernel could not write to the device is right in the page cache, until a sync tells of it.
+                // After a failed writeback the page cache has the right bytes, until a sync tells of the
+                // failure.
                 Err(_) if direct_bytes > 0 => direct = false,
                 Err(Mismatch { .. }) if planted("ost_bless_damage") => {
                     let all: Vec<u8> =

@@ -1,4 +1,5 @@
-//! Which pieces of objects were read recently: long reads go past the page cache while nobody reads the same twice.
+//! Table of recently read pieces of objects: long reads bypass the page cache until a piece is read for the
+//! second time.
 //!
 //! A copy in the page cache costs processor time, and memory that other bytes lose, and is worth it only for what is read
 //! again: by other clients, or by one that has no room for it. So a piece is read from the device the first time, and from the second time on
@@ -15,7 +16,7 @@ use brindle_types::ObjectId;
 const PIECE_BYTES: u64 = 256 << 10;
 /// Marks of a store: of 64 GiB that were read, in a MiB of memory.
 const MARKS: usize = 1 << 18;
-/// So many bytes of an object of which something was read again go through the page cache.
+/// Bytes of an object that go through the page cache after a piece of it was read again.
 pub(crate) const KEEP_BYTES: u64 = 64 << 20;
 
 /// Marks of what was read.

@@ -1,5 +1,5 @@
-//! Findings that are cured: a damaged block that was written over or cut off, an object that was removed or is there again. What is cured
-//! is not told any more.
+//! Findings that are cured: a damaged block that was written over or cut off, an object that was removed or
+//! is there again. Cured findings are not told any more.
 
 use std::collections::BTreeSet;
 

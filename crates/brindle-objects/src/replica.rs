@@ -1,5 +1,5 @@
-//! What a member of a replica set needs beside the operations of every OST: marks on objects that may differ between members, a comparison by
-//! checksums, and changes that make an object what another member has.
+//! Object store of a member of a replica set, beside the operations of every OST. Marks name the objects that
+//! may differ between members; checksums compare them; changes make an object equal to another member's.
 //!
 //! A mark is durable before the first change of an object, on every member, and goes when all members in sync have synced it. After the death
 //! of a member at most the marked objects differ. Marks lie in a table like that of write intents ([`crate::intent`]), one for each object.
@@ -20,7 +20,7 @@ use crate::write::WriteOp;
 
 /// File of the table of marks, beside the others of the store.
 const MARKS_FILE: &str = "replica-marks";
-/// The one region of an object that is marked: all of it.
+/// Region number of a mark: a mark always covers a whole object.
 const WHOLE: u64 = 0;
 /// Newer than every epoch: a member takes what the primary has.
 const ANY_EPOCH: Pair = Pair { term: u32::MAX, counter: u64::MAX };
@@ -151,7 +151,8 @@ impl ObjectStore {
         self.punch(&op, false, &mut turn).await.map(drop)
     }
 
-    /// Makes header and length those of another member. What is longer here, or has later epochs, has to be forgotten first.
+    /// Makes header and length those of another member. An object that is longer here, or has later epochs,
+    /// has to be forgotten first.
     pub async fn put_image(&self, id: ObjectId, image: &ObjectImage) -> Result<(), Fault> {
         if image.len_bytes > OBJECT_LEN_MAX {
             return Err(Fault::new(Code::TooLarge).subject(format!("object {id}")));

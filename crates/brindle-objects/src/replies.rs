@@ -33,13 +33,14 @@ use crate::store::ObjectStore;
 /// highest number: of changes under several terms the lowest counts, and a change under this one is never lost.
 pub const NOTHING_LOST: u32 = u32::MAX;
 
-/// When a change is answered.
+/// Moment at which a change is answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Replies {
-    /// When it is written: it survives the death of the process, and a power cut if it was synced.
+    /// A change is answered when it is written: it survives the death of the process, and a power cut if it
+    /// was synced.
     #[default]
     Written,
-    /// When it is synced: it survives everything that the disk survives.
+    /// A change is answered when it is synced: it survives everything that the disk survives.
     Synced,
 }
 

@@ -33,7 +33,7 @@ pub(crate) fn for_data(
     while block < end {
         let region = block / REGION_BLOCKS;
         let region_pos = data_pos(region * REGION) - crate::format::SUMS;
-        // Anything in this region, sums included?
+        // The next data, sums included, may lie behind this region.
         match file.next_data(region_pos)? {
             None => return Ok(()),
             Some(at) if at >= region_pos + STRIDE => {
@@ -88,8 +88,8 @@ pub(crate) fn resum(file: &Arc<dyn DiskFile>, range: Range<u64>, rewrite: bool) 
     Ok(torn)
 }
 
-/// Takes away what a power cut left behind the object's end: sums whose data or length was lost. Whoever extends the
-/// object relies on their being zero. Returns whether there was anything.
+/// Takes away what a power cut left behind the object's end: sums whose data or length was lost. An extension
+/// of the object relies on their being zero. Returns whether there was anything.
 pub(crate) fn trim(file: &dyn DiskFile) -> io::Result<bool> {
     let raw = file.len()?;
     let len = object_len(raw);

@@ -41,7 +41,7 @@ fn next_data(file: &dyn DiskFile, offset: u64) -> io::Result<Option<u64>> {
         if data_pos(found) == pos {
             return Ok(Some(found));
         }
-        // It found the sums of a region; its data may still be a hole.
+        // The search found the sums of a region; the data of the region may still be a hole.
         at = found;
     }
 }

@@ -1,8 +1,8 @@
 //! Putting right what a crash left: cuts that were not finished, and blocks that may be torn.
 //!
-//! Done once for each object and boot term, before anything else uses it. What may be torn: blocks at or above the
-//! high-water mark and regions with a write intent, both of an older boot term. Everything else is left as it is, so
-//! that a later read finds the damage.
+//! Done once for each object and boot term, before anything else uses it. Blocks may be torn at or above the
+//! high-water mark, and in regions with a write intent, both of an older boot term. Everything else is left
+//! as it is, so that a later read finds the damage.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -64,8 +64,8 @@ impl ObjectStore {
         Ok(())
     }
 
-    /// Where a power cut kept the bytes of an object's first write, but not the header that made it more than a fence, they
-    /// are nobody's: the next first write must not find them.
+    /// Drops bytes that belong to no object. A power cut can keep the bytes of an object's first write, but
+    /// lose the header that made it more than a fence. The next first write must not find these bytes.
     async fn drop_leftover(&self, object: &Object, term: u32) -> Result<(), Fault> {
         let file = {
             let s = object.state.lock();
@@ -208,7 +208,7 @@ impl ObjectStore {
         self.slots.settled()
     }
 
-    /// At start: objects with write intents. Those of an older term are put right, all are synced soon.
+    /// At start: objects with write intents. Objects of an older term are put right; all are synced soon.
     pub(crate) async fn settle_marked(&self) {
         for id in self.intents.objects() {
             match self.ready(id).await {

@@ -137,8 +137,8 @@ pub struct SlotTable {
     inner: Mutex<Inner>,
     /// Answers recorded so far.
     answers: AtomicU64,
-    /// How many of them are durable; held by whoever syncs. `None` once a sync failed or was given up: no later one can
-    /// be believed.
+    /// Number of durable answers; locked by the task that syncs. `None` once a sync failed or was given up:
+    /// no later sync can be believed.
     durable: tokio::sync::Mutex<Option<u64>>,
 }
 
@@ -174,7 +174,7 @@ pub enum Enter {
 
 /// An answer that was recorded.
 pub(crate) struct Answer {
-    /// How many answers the table had then.
+    /// Number of answers that the table had then.
     pub number: u64,
     reply: Bytes,
 }
@@ -386,7 +386,7 @@ impl SlotTable {
         }
     }
 
-    /// How many slots are known.
+    /// Number of known slots.
     pub fn len(&self) -> usize {
         self.inner.lock().slots.len()
     }
@@ -513,7 +513,7 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         if self.in_flight.is_some() {
-            // Nothing is torn: whoever drops a turn has either finished the range or put its sums right.
+            // No block is torn: before a turn is dropped, the range is finished or its sums are right.
             drop(self.put(State::Interrupted, Bytes::new()));
         }
         if self.last.is_none() {

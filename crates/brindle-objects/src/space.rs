@@ -1,6 +1,7 @@
-//! How much room is left, asked of the local file system now and then; and the *ballast*: a file whose blocks are allocated and hold
-//! nothing, so that what is kept back for acknowledged bytes is there although somebody else fills the file system. A write that was
-//! promised room takes it from the ballast when there is no other.
+//! Free space of the target, asked of the local file system now and then; and the *ballast*. The ballast is a
+//! file whose blocks are allocated and hold nothing. So space for acknowledged bytes is there although other
+//! files fill the file system. A write that was promised room takes it from the ballast when there is no
+//! other.
 //!
 //! Everything here counts the ballast as room. It is never larger than what is kept back from writes without a promise, so what is left
 //! for those lies outside of it.
@@ -16,8 +17,9 @@ use parking_lot::Mutex;
 
 /// Name of the ballast in the target's directory.
 pub const BALLAST: &str = "ballast";
-/// Name of a file in the target's directory whose length the target may not use, because what it was made for has been made smaller. Whoever
-/// does that allocates its blocks first; without it all of the file system is the target's.
+/// Name of a file in the target's directory whose length the target may not use, because what it was made for
+/// has been made smaller. The resizing tool allocates the file's blocks first. Without the file, all of the
+/// file system is the target's.
 pub const WITHHELD: &str = "withheld";
 /// Bytes that users never get: headers, sums, tables, and what removing needs.
 pub const RESERVE_BYTES: u64 = 16 << 20;
@@ -29,13 +31,13 @@ const HOLD_PART: u64 = 64;
 const RESERVE_INODES: u64 = 64;
 /// Below this much room every write reserves its blocks before it touches any.
 const CAREFUL_BYTES: u64 = 256 << 20;
-/// By so much the ballast changes at least, so that it seldom does.
+/// Smallest change of the ballast, so that it seldom changes.
 const BALLAST_STEP_BYTES: u64 = 32 << 20;
 /// Room beside the blocks of a write that it may need (maps of blocks), where it takes from the ballast.
 const WRITE_SLACK_BYTES: u64 = 1 << 20;
-/// How often a write takes more from the ballast, where somebody else takes what it has freed.
+/// Most times that a write takes more from the ballast, while others take the space that it has freed.
 pub const BALLAST_TRIES: u32 = 4;
-/// How old an answer of the file system may be, milliseconds.
+/// Longest age of an answer of the file system, in milliseconds.
 const AGE_MAX_MS: u64 = 100;
 
 /// The room of a target.
@@ -59,7 +61,7 @@ struct State {
 #[derive(Clone, Copy)]
 struct Known {
     at: Mono,
-    /// As the file system tells it: without the ballast.
+    /// Space as the file system tells it: without the ballast.
     space: DiskSpace,
     taken_since: u64,
 }
@@ -69,16 +71,17 @@ struct Known {
 pub struct ToPromise {
     /// Bytes.
     pub bytes: u64,
-    /// Nothing of what is kept back for it has been used up.
+    /// Whether no byte of the space kept back for grants has been used up.
     pub is_whole: bool,
-    /// So much of it is there whoever fills the file system: nobody is granted more. What was granted by an earlier process stays.
+    /// Bytes of it that are there even if other files fill the file system: new grants stay below. Grants of
+    /// an earlier process stay.
     pub held_bytes: u64,
 }
 
 /// Claim of a write to space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
-    /// Nothing.
+    /// No condition: there is plenty of space.
     Plenty,
     /// Reserve its blocks first.
     Little,
@@ -186,7 +189,8 @@ impl Space {
         Ok(())
     }
 
-    /// What is known of the room, asked anew where that is old, or too little for `bytes` without a doubt.
+    /// Known space. The file system is asked anew if the answer is old, or does not surely suffice for
+    /// `bytes`.
     fn known(&self, state: &mut State, bytes: u64, now: Mono) -> Result<Known, Fault> {
         let fresh =
             state.known.filter(|k| now.ms_since(k.at) <= AGE_MAX_MS && k.at <= now && self.sure(k, bytes));
@@ -255,7 +259,7 @@ impl Space {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(0),
             stat => stat.map(|stat| stat.len_bytes),
         };
-        // Its blocks are allocated, so nothing of it is available.
+        // The blocks of the ballast are allocated, so none of it is available.
         let told = told.and_then(|mut space| {
             space.total_bytes = space.total_bytes.saturating_sub(withheld?);
             Ok(space)

@@ -35,14 +35,14 @@ const PARTS: [&str; 4] = ["boot", "slots", "intents", "fences"];
 /// wants the object (asked of every object that it has not confirmed), and is destroyed again.
 const TOMBSTONES_MAX: usize = 1 << 16;
 
-/// Where a store lies and whose it is.
+/// Location and identity of a store.
 #[derive(Clone, Debug)]
 pub struct StoreConfig {
     /// Directory of the target; the store's files are below it.
     pub root: String,
     /// File system that the objects belong to; 0 while the MGS has not told it yet.
     pub fs_id: u64,
-    /// When a change is answered.
+    /// Moment at which a change is answered.
     pub replies: Replies,
 }
 
@@ -72,9 +72,10 @@ pub struct ObjectStore {
     boot: Mutex<BootFile>,
     pub(crate) failed: Mutex<Option<Fault>>,
     tombstones: Mutex<Tombstones>,
-    /// Of a member of a replica set: objects that may differ between members ([`crate::replica`]).
+    /// Marks of objects that may differ between members, if the store is a member of a replica set
+    /// ([`crate::replica`]).
     pub(crate) marks: OnceLock<Intents>,
-    /// Of such a member: the boot term that clients are told; 0 for the own one.
+    /// Boot term of a member that clients are told; 0 for the own one.
     pub(crate) told: AtomicU32,
 }
 
@@ -108,7 +109,7 @@ impl ObjectStore {
         let fresh = new_term && !rows_are_synced;
         let (slots, mut in_flight) = SlotTable::open(&*disk, &format!("{root}/slots"), fresh)?;
         if new_term {
-            // What a power cut may have torn is told by high-water marks and write intents; rows may be older.
+            // High-water marks and write intents tell what a power cut may have torn; rows may be older.
             in_flight.clear();
         }
         let was_used = boot.term > boot::FIRST_TERM || slots.was_used();
@@ -203,7 +204,7 @@ impl ObjectStore {
         self.findings.list()
     }
 
-    /// Why the store serves nobody at present, if so.
+    /// Reason why the store serves no request at present; `None` if it does.
     pub fn failure(&self) -> Option<Fault> {
         self.failed.lock().clone()
     }
@@ -288,7 +289,8 @@ impl ObjectStore {
         }
         let mut object = self.look_up(id)?;
         if object.state.lock().is_read_only {
-            // The file system may take writes again. Nobody is in the middle of a read that begins now, or finds it later.
+            // The file system may take writes again. No task is in the middle of a read that begins now, or
+            // finds it later.
             let all = object.locks.write(ALL).await;
             object.state.lock().gone = true;
             self.table.forget(&object);
@@ -301,7 +303,8 @@ impl ObjectStore {
         Ok(object)
     }
 
-    /// The same, for reading. On a disk that failed an object is readable of which everything was synced: what is read of it is verified.
+    /// Like `ready`, for reading. On a failed disk an object is readable if all of it was synced: its bytes
+    /// are verified.
     pub(crate) async fn readable(&self, id: ObjectId) -> Result<Arc<Object>, Fault> {
         let Some(fault) = self.failure() else { return self.ready(id).await };
         let object = self.look_up(id)?;
@@ -418,7 +421,7 @@ impl ObjectStore {
         match self.replies {
             Replies::Written if !self.is_member() => Fault::io(Code::OstIo, "cannot sync", what, e)
                 .data("what was written since the last sync may be lost"),
-            // Where another member goes on, so must whatever clients are told of losses.
+            // If another member goes on, clients must not be told here of a loss.
             Replies::Written | Replies::Synced => self.end(what, e),
         }
     }

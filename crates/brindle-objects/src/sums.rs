@@ -13,7 +13,7 @@ pub const BLOCK_BYTES: usize = BLOCK as usize;
 static ZERO_BLOCK: [u8; BLOCK_BYTES] = [0; BLOCK_BYTES];
 /// Checksum of a block of zeros.
 static ZERO_CRC: LazyLock<u32> = LazyLock::new(|| crc(&ZERO_BLOCK));
-/// What appending a block does to the checksum of what stands before it, byte by byte of that checksum.
+/// Effect of appending a block on the checksum of the bytes before it, by byte of that checksum.
 static SHIFT: LazyLock<[[u32; 256]; 4]> = LazyLock::new(|| {
     let mut table = [[0; 256]; 4];
     for (byte, row) in table.iter_mut().enumerate() {
@@ -31,7 +31,7 @@ fn append_block(a: u32, block: u32) -> u32 {
     t[0][b0 as usize] ^ t[1][b1 as usize] ^ t[2][b2 as usize] ^ t[3][b3 as usize] ^ block
 }
 
-/// What is stored for a block of this content (shorter than a block: zeros follow).
+/// Stored sum of a block with this content (shorter than a block: zeros follow).
 pub fn stored(content: &[u8]) -> u32 {
     debug_assert!(content.len() <= BLOCK_BYTES, "more than a block");
     crc_append(crc(content), &ZERO_BLOCK[content.len()..]) ^ *ZERO_CRC
@@ -56,7 +56,7 @@ pub fn pieces(offset: u64, data: &[u8]) -> impl Iterator<Item = (u64, usize, &[u
 
 /// Sums of a transfer's blocks, and the checksum of the whole in the same pass.
 pub struct TransferSums {
-    /// What to store for each block the transfer touches; 0 for blocks that it covers only in part.
+    /// Sum to store for each block that the transfer touches; 0 for blocks that it covers only in part.
     pub sums: Vec<u32>,
     /// CRC32C of all bytes.
     pub total: u32,

@@ -26,7 +26,7 @@ const HEADER_AGE_MS: u64 = 1_000;
 const TICK_MS: u64 = 250;
 /// Objects that the background task, or one request, syncs at once.
 const SYNC_PARALLEL: usize = 16;
-/// How often a writer tries again when the table of write intents stays full.
+/// Number of tries of a writer while the table of write intents is full.
 const INTENT_TRIES: usize = 3;
 
 /// Outcome of a sync of objects.
@@ -83,7 +83,7 @@ impl ObjectStore {
             }
             let (done, settled_term) = {
                 let s = object.state.lock();
-                // Of an object that was removed meanwhile nothing is left to sync, or to put right.
+                // A removed object needs neither a sync nor repair.
                 (s.gone || s.synced_changes >= wanted, s.settled_term)
             };
             if done {
@@ -127,7 +127,8 @@ impl ObjectStore {
     fn begin_sync(&self, object: &Object) -> Option<Snapshot> {
         let mut s = object.state.lock();
         let file = s.file.clone().filter(|_| !s.gone)?;
-        // So that the time of the last write is as durable as the write; the mark follows when the sync has ended.
+        // The header makes the time of the last write as durable as the write; the mark follows when the sync
+        // has ended.
         if let Err(e) = s.put_header() {
             tracing::warn!(object = %object.id, error = %e, "cannot write the time of the last write");
         }

@@ -97,7 +97,7 @@ impl ObjectStore {
             return Err(fault);
         }
         if let Err(fault) = self.finish_cut(object, len) {
-            // The same.
+            // A part of the cut may be on the disk; it is finished before the object is used again.
             object.state.lock().settled_term = 0;
             return Err(fault);
         }
@@ -105,8 +105,8 @@ impl ObjectStore {
         self.sync_held(object).await
     }
 
-    /// A change that the disk has refused: the object is what it was, as far as the disk lets it be. What is left in the
-    /// file is put right before anybody uses the object.
+    /// A change that the disk has refused: the object is what it was, as far as the disk lets it be. Remains
+    /// in the file are put right before the object is used.
     fn take_back(&self, object: &Object, old: Header, old_len: Option<u64>) {
         let mut s = object.state.lock();
         s.header = old;
@@ -134,7 +134,7 @@ impl ObjectStore {
         } else {
             let mut s = object.state.lock();
             s.changes += 1;
-            // So that a process that starts after a kill knows that it is not on the disk yet.
+            // A process that starts after a kill must know that the change is not on the disk yet.
             (s.header.dirty, s.header.dirty_term) = (true, term);
             s.put_header().map_err(|e| write_fault(object.id, &e))
         };

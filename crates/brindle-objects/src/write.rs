@@ -44,7 +44,7 @@ pub struct WriteOp {
     pub crc: u32,
     /// Rights.
     pub ticket: Ticket,
-    /// On stable storage before the answer.
+    /// Whether the bytes must be on stable storage before the answer.
     pub sync: bool,
     /// May use the room that is kept back for grants.
     pub covered: bool,
@@ -91,7 +91,7 @@ impl ObjectStore {
             add(&self.stats.written_bytes, len);
             // The permit too: a sync waits for all of the object, and who holds a part of it may be waiting for a permit.
             drop((permit, held, taken));
-            // Where replies wait for syncs, the reply to this write does.
+            // A sync is waited for here only if replies do not wait for syncs anyway.
             if op.sync && self.replies == Replies::Written {
                 self.sync_object(&object).await?;
                 self.must_be_of(boot_term, op.object)?;
@@ -101,7 +101,7 @@ impl ObjectStore {
         }
     }
 
-    /// Refuses a change that there is no room for. What overwrites allocated blocks needs none.
+    /// Refuses a change that there is no room for. A change that overwrites allocated blocks needs none.
     pub(crate) fn room_for(
         &self,
         object: &Object,
@@ -345,7 +345,7 @@ impl ObjectStore {
             let before = (s.header.dirty, s.header.dirty_term);
             (s.header.dirty, s.header.dirty_term) = (true, term);
             if let Err(e) = s.put_header() {
-                // Or the next change would take it that the header on disk says so.
+                // The next change must not assume that the header on disk has the flag.
                 (s.header.dirty, s.header.dirty_term) = before;
                 return Err(write_fault(object.id, &e));
             }

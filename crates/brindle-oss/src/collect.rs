@@ -58,7 +58,7 @@ impl Confirmed {
 
 /// Goes over the objects again and again, for as long as the OST runs.
 pub async fn run(oss: Arc<Oss>) {
-    // Then the MDT is there to be asked.
+    // Once the fences are known, the MDT can be asked.
     oss.fences_known.wait().await;
     loop {
         let mut after = None;
@@ -148,7 +148,7 @@ async fn ask(oss: &Arc<Oss>, home: &Caller, objects: Vec<ObjectId>) -> Result<()
             Verdict::Owned => oss.confirmed.add(*object),
             Verdict::Disowned => garbage.push(*object),
             Verdict::Unknown => {
-                // One that the disk keeps is asked about again in the next pass.
+                // An object that stays on the disk is asked about again in the next pass.
                 if let Err(fault) = ops::fence::quarantine(oss, *object).await {
                     tracing::warn!(%object, %fault, "cannot set an object aside that its MDT never heard of");
                     continue;

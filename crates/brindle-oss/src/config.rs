@@ -7,24 +7,24 @@ use brindle_targets::OwnerLease;
 use brindle_targets::replica::Seat;
 use brindle_types::Nid;
 
-/// How an OST runs.
+/// Configuration of an OST.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Directory of the formatted OST.
     pub dir: String,
-    /// Where to listen; port 0 chooses a free one.
+    /// Address to listen at; port 0 chooses a free one.
     pub listen: Nid,
-    /// Where to listen too, at the same port: further rails.
+    /// Addresses of further rails to listen at, with the same port.
     pub rails: Vec<Nid>,
     /// Addresses that others reach it at; empty for the one it listens at.
     pub advertise: Vec<Nid>,
     /// Name of this host, for people.
     pub host: String,
-    /// Where the OST lies on a device that two hosts reach: the right to answer for it.
+    /// Right to answer for the OST; `Some` if the OST lies on a device that two hosts reach.
     pub lease: Option<Arc<OwnerLease>>,
-    /// When a change is answered: [`Replies::Synced`] for an OST that another host may take over.
+    /// Moment at which a change is answered: [`Replies::Synced`] for an OST that another host may take over.
     pub replies: Replies,
-    /// Where the OST is a member of a replica set: its place there.
+    /// Place in the replica set; `Some` if the OST is a member of one.
     pub seat: Option<Arc<Seat>>,
 }
 

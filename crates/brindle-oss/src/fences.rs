@@ -1,5 +1,5 @@
-//! Which sessions the MDT has ended: learnt at the start, over each new connection to the MDT, and whenever a client shows that there is
-//! a newer table than the one that is known here.
+//! Sessions that the MDT has ended. The OST learns them at its start, over each new connection to the MDT,
+//! and whenever a client shows that there is a newer table than the known one.
 //!
 //! The MDT tells every OST of the end of a session before it gives away what that session held, but does not wait for one that it cannot
 //! reach. Such an OST may still be reached by clients: by one that was given what the session held, and by late writes of the session.
@@ -65,7 +65,7 @@ pub async fn at_least(oss: &Arc<Oss>, version: u64) -> Result<()> {
 async fn learn(oss: &Arc<Oss>) -> Result<()> {
     let table = oss.targets.caller(TargetId::mdt(MDT)).await?.ask(&FenceTableReq {}).await?;
     oss.store.learn_fences(table.fences, table.version).await?;
-    // What the last changes of an ended session made old may never be told to anybody.
+    // The holders of pages that the last changes of an ended session made old may never be told.
     oss.marks.forget_all();
     Ok(())
 }

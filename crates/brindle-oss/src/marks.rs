@@ -37,10 +37,10 @@ const PAGE: u64 = 4096;
 /// Every page that there can be.
 const ALL: Range<u64> = 0..u64::MAX;
 
-/// Whose marks a change met, and what to name when their pages are gone.
+/// Clients whose marks a change met, and the numbers to confirm when their pages are gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Met {
-    /// Whose.
+    /// Clients whose marks were met.
     pub marks: Marks,
     /// [`Told::taking`] of what was met.
     pub takings: Vec<u64>,
@@ -52,7 +52,7 @@ impl Met {
 
 /// Marks that were given to a change and not confirmed yet.
 struct Taking {
-    /// What the change covered, less what was confirmed: disjoint, in no order.
+    /// Ranges that the change covered, less the confirmed ones: disjoint, in no order.
     ranges: Vec<Range<u64>>,
     /// `None`: everybody.
     sessions: Option<BTreeSet<SessionId>>,
@@ -149,21 +149,21 @@ impl MarkTable {
         Ok(())
     }
 
-    /// Nothing is known of any object any more: a session was ended, and whatever marks its last changes took, it may never
-    /// have heard of them.
+    /// Forgets the marks of all objects: a session was ended. If its last changes took marks, the session may
+    /// never have heard of them.
     pub fn forget_all(&self) {
         let mut inner = self.inner.lock();
         inner.known.clear();
         inner.order.clear();
     }
 
-    /// Nothing is known of the object any more: it was removed, or an answer that told of its marks was not delivered.
+    /// Forgets the marks of an object: it was removed, or an answer that told of its marks was not delivered.
     pub fn forget(&self, object: ObjectId) {
         self.inner.lock().known.remove(&object);
     }
 }
 
-/// What a change meets, while it is being found out.
+/// Marks that a change meets, while they are being collected.
 #[derive(Default)]
 struct Meeting {
     everybody: bool,
@@ -196,7 +196,8 @@ impl Object {
             }
             match &taking.sessions {
                 None => met.everybody = true,
-                // Nobody drops the writer's own pages for this change, so it cannot confirm that they are gone.
+                // The writer's own pages are not dropped for this change, so the writer cannot confirm that
+                // they are gone.
                 Some(sessions) if sessions.contains(&writer) => {
                     met.sessions.extend(sessions.iter().filter(|s| **s != writer));
                     continue;
@@ -208,7 +209,7 @@ impl Object {
         met
     }
 
-    /// Whose marks meet `range`, but the writer's.
+    /// Sessions whose marks meet `range`, other than the writer.
     fn met_marks(&self, writer: SessionId, range: &Range<u64>) -> BTreeSet<SessionId> {
         let met = self.held.iter().filter(|(session, hull)| **session != writer && meet(hull, range));
         met.map(|(session, _)| *session).collect()
@@ -239,7 +240,7 @@ impl Taking {
 }
 
 impl Inner {
-    /// From here on the marks of an object are known, once everybody has dropped their pages.
+    /// Begins to know the marks of an object; they are complete once all clients have dropped their pages.
     fn begin(&mut self, object: ObjectId, taking: u64) {
         while self.order.len() >= OBJECTS_MAX
             && let Some(oldest) = self.order.pop_front()
@@ -253,7 +254,7 @@ impl Inner {
     }
 }
 
-/// What is left of a hull; a change in its middle takes nothing, because a hull has no holes.
+/// Rest of a hull. A change in its middle takes nothing, because a hull has no holes.
 fn without(hull: &Range<u64>, taken: &Range<u64>) -> Range<u64> {
     match (taken.start <= hull.start, taken.end >= hull.end) {
         (true, true) => 0..0,

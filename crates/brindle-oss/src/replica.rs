@@ -97,5 +97,5 @@ impl Replica {
     }
 }
 
-/// For tasks that end when the OST is gone.
+/// Reference for tasks that end when the OST is gone.
 pub(crate) type WeakOss = Weak<crate::service::Oss>;

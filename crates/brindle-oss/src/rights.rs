@@ -33,7 +33,7 @@ const KNOWN_MAX: usize = 1 << 18;
 const ASKED_MAX: usize = 256;
 /// Pause before a session is asked about again that has not declared yet what it has open.
 const UNSETTLED_PAUSE_MS: u64 = 100;
-/// How often that is done before the client is told to come again.
+/// Number of questions to the MDT before the client is told to come again.
 const UNSETTLED_ASKS: usize = 100;
 
 /// Right of a session to the objects of a file.
@@ -106,7 +106,7 @@ impl Rights {
     }
 }
 
-/// Who asks.
+/// Caller of a request.
 struct Asked<'a> {
     session: SessionId,
     epoch: Pair,
@@ -122,7 +122,7 @@ impl Asked<'_> {
 
 /// Rights that an operation needs.
 enum Needs {
-    /// Nothing: it is about the session, or tells nothing of files.
+    /// No right: the operation is about the session, or tells nothing of files.
     Nothing,
     /// Reading.
     Read(Ino),

@@ -28,15 +28,15 @@ use crate::replica::Replica;
 use crate::rights::{self, Rights};
 use crate::stats::{OssStats, add};
 
-/// What an OST has around it.
+/// Surroundings of an OST.
 pub struct Around {
-    /// Its directory.
+    /// Directory of the OST.
     pub dir: String,
     /// Connections to others.
     pub transport: Arc<dyn Transport>,
-    /// Something else lies on its file system.
+    /// Whether other files lie on the OST's file system.
     pub shares_its_disk: bool,
-    /// Where it is a member of a replica set.
+    /// Member of a replica set, if the OST is one.
     pub replica: Option<Arc<Replica>>,
 }
 
@@ -66,13 +66,13 @@ pub struct Oss {
     pub stats: OssStats,
     /// Set once the sessions are known that the MDT ended while this OST was away. Changes wait for it.
     pub fences_known: Latch,
-    /// Something else lies on its file system and takes its room.
+    /// Whether other files lie on the OST's file system and take its room.
     pub shares_its_disk: bool,
-    /// Its directory.
+    /// Directory of the OST.
     pub dir: String,
     /// Connections to other members.
     pub transport: Arc<dyn Transport>,
-    /// Where it is a member of a replica set.
+    /// Member of a replica set, if the OST is one.
     pub replica: Option<Arc<Replica>>,
     /// Held by whoever asks the MDT for them.
     pub learning: tokio::sync::Mutex<()>,

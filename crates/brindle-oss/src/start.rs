@@ -42,7 +42,7 @@ impl Handle {
         self.member.server_stats()
     }
 
-    /// Who asks it for what.
+    /// Requests by client, user and job.
     pub fn usage(&self) -> &Arc<brindle_net::usage::Usage> {
         self.member.usage()
     }
@@ -110,7 +110,7 @@ pub async fn start(config: Config, seams: Seams, transport: Arc<dyn Transport>) 
         store.become_member(if set.term == 0 { store.boot_term() } else { set.term })?;
         seat.tell(|told| told.boot_term = store.boot_term());
     }
-    // Where it cannot be told nothing is said of it.
+    // If the file system does not tell, the OST counts as alone on its disk.
     let shares_its_disk = matches!(brindle_config::neighbour(&*seams.disk, &config.dir), Ok(Some(_)));
     let gate = Arc::new(Gate::new(superblock.target, superblock.name(), superblock.fs_id));
     let member_around = || replica::Around {

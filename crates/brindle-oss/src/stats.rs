@@ -44,7 +44,7 @@ impl OssStats {
         Op::ALL.iter().filter_map(count).filter(|(_, n)| *n > 0).collect()
     }
 
-    /// The other counters: name, explanation, value.
+    /// Counters beside those by operation: name, explanation, value.
     pub fn list(&self) -> Vec<(&'static str, &'static str, u64)> {
         let get = |c: &AtomicU64| c.load(Ordering::Relaxed);
         let requests = self.by_op.values().map(get).sum();

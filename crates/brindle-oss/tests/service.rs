@@ -193,7 +193,7 @@ impl Cluster {
 #[derive(Clone)]
 struct Client {
     peer: Arc<Peer>,
-    /// For what MDTs alone may ask.
+    /// Connection for operations that only MDTs may ask for.
     mdt: Arc<Peer>,
     session: SessionId,
     epoch: Pair,

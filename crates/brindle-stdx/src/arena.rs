@@ -18,8 +18,8 @@ use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// Bytes of addresses of the file; it uses memory only for blocks that are in use or kept for the next. What finds no room in it is
-/// ordinary memory, which others do not see.
+/// Bytes of addresses of the file; it uses memory only for blocks that are in use or kept for the next.
+/// Blocks that find no room in it are ordinary memory, which others do not see.
 pub const ARENA_BYTES: usize = 1 << 30;
 /// `statfs` of a file in memory (`linux/magic.h`).
 const TMPFS_MAGIC: i64 = 0x0102_1994;
@@ -72,12 +72,12 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Its length.
+    /// Length of the mapping.
     pub fn len_bytes(&self) -> usize {
         self.len
     }
 
-    /// Where bytes lie that are within it.
+    /// Address of bytes within the mapping.
     pub fn at(&self, offset: usize, len: usize) -> Option<*const u8> {
         let end = offset.checked_add(len)?;
         // SAFETY: not behind its end.
@@ -107,7 +107,7 @@ impl Drop for Mapping {
 pub fn file(name: &str, len: usize) -> io::Result<OwnedFd> {
     let longest = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
     if longest.is_some_and(|longest| longest < len as u64) {
-        // Who asks for more is killed.
+        // The kernel kills a process that exceeds the limit (SIGXFSZ).
         return Err(io::Error::new(
             io::ErrorKind::FileTooLarge,
             "the limit of file sizes (ulimit -f) is too low",
@@ -122,7 +122,7 @@ pub fn file(name: &str, len: usize) -> io::Result<OwnedFd> {
 
 struct Arena {
     file: OwnedFd,
-    /// The same, for reading only.
+    /// Descriptor of the same file, for reading only.
     to_read: OwnedFd,
     mapping: Mapping,
     ranges: Mutex<Ranges>,
@@ -130,9 +130,9 @@ struct Arena {
 
 #[derive(Default)]
 struct Ranges {
-    /// Where nothing has been yet.
+    /// Offset behind which no range has been used yet.
     next: usize,
-    /// Given back, by their length.
+    /// Returned ranges, by their length.
     free: BTreeMap<usize, Vec<usize>>,
 }
 
@@ -178,7 +178,7 @@ pub fn descriptor() -> Option<BorrowedFd<'static>> {
     arena().map(|arena| arena.to_read.as_fd())
 }
 
-/// Where bytes lie in the file; `None` if they lie elsewhere.
+/// Offset of bytes in the file; `None` if they lie elsewhere.
 pub fn locate(bytes: &[u8]) -> Option<u64> {
     let base = arena()?.mapping.base.as_ptr() as usize;
     let at = (bytes.as_ptr() as usize).checked_sub(base)?;
@@ -189,7 +189,7 @@ pub fn locate(bytes: &[u8]) -> Option<u64> {
 pub(crate) enum Memory {
     /// Elsewhere.
     Own(Vec<u8>),
-    /// In the file: where, and its length.
+    /// Memory in the file, with its offset and length.
     Shared(&'static Mapping, usize, usize),
 }
 

@@ -70,7 +70,7 @@ impl Pool {
     fn give_back(&self, kind: usize, block: Memory) {
         let mut others = Vec::new();
         let mut free = self.free.lock();
-        // What was not asked for as lately makes room.
+        // Blocks of other kinds, which were not asked for as lately, make room.
         while free.bytes + block.len() > FREE_BYTES_MAX
             && let Some(other) =
                 (0..KINDS.len()).filter(|other| *other != kind).find_map(|other| free.blocks[other].pop())
@@ -86,13 +86,13 @@ impl Pool {
     }
 }
 
-/// Memory to read into. What it holds at first is zeros, or what it was used for before.
+/// Memory to read into. At first it holds zeros, or bytes of its earlier use.
 #[derive(Debug)]
 pub struct Buffer {
     memory: Memory,
     start: usize,
     len: usize,
-    /// Where the memory belongs, and which kind of block it is.
+    /// Pool of the memory, and the kind of the block.
     pool: Option<(&'static Pool, usize)>,
 }
 

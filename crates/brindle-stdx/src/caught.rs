@@ -11,7 +11,7 @@ thread_local! {
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Runs `work`; `Err` is what it panicked with. What it had half changed must not be used afterwards.
+/// Runs `work`; `Err` is what it panicked with. State that it had half changed must not be used afterwards.
 pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, Box<dyn Any + Send>> {
     DEPTH.set(DEPTH.get() + 1);
     let outcome = catch_unwind(AssertUnwindSafe(work));

@@ -38,12 +38,12 @@ impl<'a> Reader<'a> {
         Some(u64::from_be_bytes(self.take(8)?.try_into().ok()?))
     }
 
-    /// Everything that is left.
+    /// All bytes that are left.
     pub fn rest(self) -> &'a [u8] {
         self.rest
     }
 
-    /// How many bytes are left.
+    /// Number of bytes that are left.
     pub fn len(&self) -> usize {
         self.rest.len()
     }

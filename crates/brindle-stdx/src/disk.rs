@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use crate::BoxFuture;
 
-/// How [`Disk::open`] opens a file.
+/// Way in which [`Disk::open`] opens a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenHow {
     /// An existing file, read and write.
@@ -54,8 +54,8 @@ pub struct DiskSpace {
     pub device_id: u64,
 }
 
-/// Which boot of the host, and which mount of the file system, a directory is seen through. Two equal identities
-/// mean that nothing written in between can have been lost.
+/// Identity of the boot of the host, and of the mount of the file system, through which a directory is seen.
+/// Equal identities mean that no write in between can have been lost.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BootIdentity {
     /// `/proc/sys/kernel/random/boot_id`.
@@ -67,9 +67,9 @@ pub struct BootIdentity {
 /// Direction of an I/O that asks to be admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IoKind {
-    /// From the device.
+    /// Read from the device.
     Read,
-    /// To the device.
+    /// Write to the device.
     Write,
 }
 
@@ -97,19 +97,21 @@ pub trait DiskFile: Send + Sync {
     }
     /// Writes all of `data` at `offset`, extending the file where needed.
     fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()>;
-    /// Likewise, past the page cache where the file system lets it: `data` begins at a multiple of
-    /// [`crate::buffers::ALIGN_BYTES`], in memory and in the file, and is a multiple of it long. May block for as long as
-    /// the device takes ([`crate::Seams::blocking`]). Makes nothing durable.
+    /// Writes as [`DiskFile::write_at`] does, but bypasses the page cache where the file system allows it.
+    /// `data` begins at a multiple of [`crate::buffers::ALIGN_BYTES`], in memory and in the file, and is a
+    /// multiple of it long. May block for as long as the device takes ([`crate::Seams::blocking`]). Makes
+    /// nothing durable.
     fn write_direct(&self, data: &[u8], offset: u64) -> io::Result<()> {
         self.write_at(data, offset)
     }
-    /// As [`DiskFile::read_at`], past the page cache where the file system lets it: `buf` and `offset` as for
-    /// [`DiskFile::write_direct`]. Finds what was written either way. May block for as long as the device takes.
+    /// Reads as [`DiskFile::read_at`] does, but bypasses the page cache where the file system allows it:
+    /// `buf` and `offset` as for [`DiskFile::write_direct`]. Finds bytes that were written either way. May
+    /// block for as long as the device takes.
     fn read_direct(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         self.read_at(buf, offset)
     }
-    /// From now on reads bring into the page cache what they ask for and no more. To be said of files with direct writes: what is
-    /// read ahead beside them may lie in one folio with what is being written.
+    /// Makes reads bring only the requested range into the page cache. For files with direct writes: bytes
+    /// read ahead beside these may lie in one folio with bytes that are being written.
     fn read_no_further(&self) -> io::Result<()> {
         Ok(())
     }
@@ -163,7 +165,7 @@ pub trait Disk: Send + Sync {
         let _ = (path, bytes);
         Err(io::ErrorKind::Unsupported.into())
     }
-    /// How many bytes are kept so; 0 if there is no such file.
+    /// Number of bytes that are kept so; 0 if there is no such file.
     fn kept_room(&self, path: &str) -> io::Result<u64> {
         let _ = path;
         Ok(0)

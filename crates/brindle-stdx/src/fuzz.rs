@@ -20,7 +20,7 @@ pub fn seed() -> u64 {
     from_env("BRINDLE_SEED", 1)
 }
 
-/// How often a test is to try.
+/// Number of rounds of a test.
 pub fn rounds() -> u64 {
     from_env("BRINDLE_FUZZ_ROUNDS", ROUNDS_DEFAULT)
 }
@@ -48,7 +48,7 @@ impl Dice {
         self.bits() % n.max(1)
     }
 
-    /// One of some things, of which there must be one.
+    /// Picks one of `things`, which must not be empty.
     pub fn pick<'a, T>(&mut self, things: &'a [T]) -> &'a T {
         &things[self.below(things.len() as u64) as usize]
     }

@@ -403,7 +403,7 @@ mod tests {
         let mut data = Buffer::new(2 * ALIGN_BYTES);
         data.fill(9);
         file.write_direct(&data, 0).expect("written");
-        // Neither in the file nor in memory on a block: the kernel refuses, or takes a part.
+        // Neither the offset nor the memory is aligned: the kernel refuses, or takes a part.
         file.write_direct(&data[1..1025], 513).expect("written");
         let mut found = Buffer::new(3 * ALIGN_BYTES);
         assert_eq!(file.read_direct(&mut found, 0).expect("read"), 2 * ALIGN_BYTES);

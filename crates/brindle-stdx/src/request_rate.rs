@@ -1,4 +1,4 @@
-//! How busy this process is: a beat for each request that it takes, for whoever adapts the machine to it.
+//! Request rate of this process: one beat for each request, for a watcher that adapts the machine to it.
 //!
 //! One count for the process, because what is adapted is the machine's. Invariant: a beat costs an addition; the watcher
 //! is woken by every [`BEATS_PER_WAKE`]th beat, and only while it rests.

@@ -1,6 +1,7 @@
-//! The kernel's ticks. What it keeps "for a tick" runs out by its count of ticks (jiffies), and a virtual processor that its host does not run
-//! may hold that count up while other clocks go on. CLOCK_MONOTONIC_COARSE is moved by the same interrupt as the count.
-//! (`tick_do_update_jiffies64` in `kernel/time/tick-sched.c`, Linux 6.18.)
+//! The kernel's ticks. Entries kept "for a tick" run out by the kernel's count of ticks (jiffies). A virtual
+//! processor that its host does not run may hold that count up while other clocks go on.
+//! CLOCK_MONOTONIC_COARSE is moved by the same interrupt as the count. (`tick_do_update_jiffies64` in
+//! `kernel/time/tick-sched.c`, Linux 6.18.)
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -14,7 +15,7 @@ fn ns(time: Timespec) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// How long a tick is: 1 to 10 ms. The kernel is asked once.
+/// Length of a tick: 1 to 10 ms. The kernel is asked once.
 pub fn length() -> Duration {
     static LENGTH: OnceLock<Duration> = OnceLock::new();
     *LENGTH.get_or_init(|| {

@@ -63,7 +63,7 @@ impl<T: Default> Default for Sender<T> {
 }
 
 impl<T> Sender<T> {
-    /// Nobody waits yet.
+    /// Channel without waiting receivers.
     pub fn new(value: T) -> Sender<T> {
         let state = RwLock::new(Versioned { value, version: 0 });
         let (senders, receivers) = (AtomicUsize::new(1), AtomicUsize::new(0));
@@ -153,7 +153,7 @@ impl<T> Receiver<T> {
     /// Waits for a value of which `wanted` is true, the present one included.
     pub async fn wait_for(&mut self, mut wanted: impl FnMut(&T) -> bool) -> Result<Ref<'_, T>, Closed> {
         self.look(|state| wanted(&state.value)).await?;
-        // It may be a later value by now, of which that was true before.
+        // The value may be a later one by now; `wanted` was true of an earlier one.
         Ok(Ref(self.shared.state.read()))
     }
 

@@ -34,7 +34,8 @@ mod failout;
 const BACKOFF_MIN_MS: u64 = 20;
 /// Longest pause before a request is sent again.
 const BACKOFF_MAX_MS: u64 = 1_000;
-/// How long after the first failed attempt to connect it is taken for an answer by [`Caller::probe_within`].
+/// Time after the first failed attempt to connect at which [`Caller::probe_within`] takes the failure for an
+/// answer.
 const REFUSED_MS: u64 = 300;
 
 /// Identity of the asking side, as servers see it.
@@ -42,7 +43,7 @@ const REFUSED_MS: u64 = 300;
 pub struct Identity {
     /// The session; 0 for none.
     pub session: SessionId,
-    /// Its fencing epoch.
+    /// Fencing epoch of the session.
     pub epoch: Pair,
 }
 
@@ -64,7 +65,8 @@ pub trait Host: Send + Sync + 'static {
     fn answered(&self, header: &Header) {
         let _ = header;
     }
-    /// How long the target may be unreachable before calls end with `OstUnreachable`; `None`: they wait for it.
+    /// Time for which the target may be unreachable before calls end with `OstUnreachable`; `None`: they wait
+    /// for it.
     fn failout_ms(&self) -> Option<u64> {
         None
     }
@@ -81,7 +83,7 @@ pub trait Host: Send + Sync + 'static {
     }
 }
 
-/// For callers without a session: servers, commands, the MGS.
+/// Calling side without a session: servers, commands, the MGS.
 pub struct NoSession;
 
 impl Host for NoSession {
@@ -130,7 +132,7 @@ struct Inner {
     slots: SlotTable,
     seams: Seams,
     stop: Latch,
-    /// Why calls end, once `stop` is set.
+    /// Reason why calls end, once `stop` is set.
     ended: OnceLock<Fault>,
     failout: Failout,
 }
@@ -180,7 +182,7 @@ impl Caller {
         self.call_guarded(request, bulk, options, None).await
     }
 
-    /// The same with a guard, which goes with the request when nobody waits for it any more.
+    /// Like [`Caller::call`], with a guard. The guard goes with the request when its caller goes away.
     pub async fn call_guarded<M: Message>(
         &self,
         request: &M,
@@ -292,7 +294,7 @@ impl Caller {
         answered.unwrap_or_else(|| Err(self.silent(patience_ms)))
     }
 
-    /// Nobody has answered: why, as far as the attempts to connect tell.
+    /// Fault for a target that has not answered, with the reason that the attempts to connect tell.
     fn silent(&self, patience_ms: u64) -> Fault {
         let nids: Vec<String> = self.inner.peer.nids().iter().map(ToString::to_string).collect();
         let fault = Fault::new(Code::TargetDown).what("no answer from").subject(nids.join(", "));
@@ -310,7 +312,8 @@ impl Caller {
         if let Some(fault) = fault_of(&reply)
             && matches!(next_after(fault.code), Next::NewSession)
         {
-            // Whoever keeps the session learns of it here, too: an MDT that was replaced may send nothing else.
+            // The host that keeps the session must learn of this here, too: an MDT that was replaced may send
+            // nothing else.
             self.inner.host.refused(identity, &fault).await?;
         }
         Ok(reply)
@@ -392,7 +395,7 @@ struct Exchange {
     bulk: Vec<Bytes>,
     options: Options,
     slot: Option<Slot>,
-    /// For whom it is done, also when nobody waits for it any more.
+    /// Job that the call works for, even after its caller has gone.
     job: Option<JobTag>,
 }
 
@@ -467,7 +470,8 @@ impl Exchange {
                             Next::NewMap
                         }
                         Some(fault) if fault.code == Code::NotLeading => {
-                            // Likewise; another MGS is the active one, or will be.
+                            // The answer was held back here, too, so the operation may have been carried out.
+                            // Another MGS is the active one, or will be.
                             lost = Some(identity.session);
                             inner.map.mgs_is_silent();
                             Next::Again
@@ -536,7 +540,7 @@ fn backoff_ms(failures: u32, random: u64) -> u64 {
 
 type Work = Pin<Box<dyn Future<Output = Result<(Frame, CacheUpdates), Fault>> + Send>>;
 
-/// What is done when the caller of a slotted request goes away.
+/// Actions for a slotted request whose caller goes away.
 struct Abandoning {
     guard: Option<Guard>,
     /// Set by a caller that goes away because the target is given up.
@@ -571,7 +575,7 @@ impl Drop for Undropped {
             let is_given_up = given_up.as_ref().is_some_and(|given_up| given_up.load(Ordering::Acquire));
             let unsettled = is_given_up.then(|| self.inner.failout.unsettled());
             self.inner.seams.spawn("call.abandoned", async move {
-                // Nobody waits for the answer; what counts is that the slot is free only now.
+                // The answer does not matter. The slot becomes free only now.
                 drop(work.await);
                 drop((guarded, unsettled));
             });

@@ -20,7 +20,7 @@ use crate::caller::{Caller, Host, NoSession};
 use crate::map_watch::MapWatch;
 use crate::waits::Waits;
 
-/// How a process introduces itself to targets.
+/// Introduction of a process to targets.
 #[derive(Clone, Debug)]
 pub struct Introduction {
     /// Kind of the process.

@@ -42,7 +42,7 @@ pub struct Gate {
     /// Id of the file system; 0 until the MGS has told it.
     fs_id: AtomicU64,
     registration: OnceLock<Arc<Registration>>,
-    /// Where the target is shared: the right to answer for it.
+    /// Right to answer for the target, if it is shared.
     lease: OnceLock<Arc<OwnerLease>>,
     /// Limits of hosts; unset where nothing proves or limits hosts.
     nodemaps: OnceLock<Arc<Nodemaps>>,
@@ -62,20 +62,20 @@ impl Gate {
     /// The MGS knows the target: its epoch counts from now on.
     pub fn registered(&self, registration: Arc<Registration>) {
         self.fs_id.store(registration.map().current().fs_id, Ordering::Release);
-        // There is one registration in the life of a service.
+        // A service has one registration in its life.
         drop(self.registration.set(registration));
     }
 
     /// The target is shared: replies go out only while `lease` holds.
     pub fn owned_under(&self, lease: Arc<OwnerLease>) {
-        // There is one owner in the life of a service.
+        // A service has one owner lease in its life.
         drop(self.lease.set(lease));
     }
 
     /// The target is reached through this transport: hosts may do what its nodemaps say.
     pub fn behind(&self, transport: &dyn Transport) {
         if let Some(removed) = transport.removed_keys() {
-            // There is one list in the life of a process.
+            // A process has one list in its life.
             drop(self.nodemaps.set(removed.nodemaps.clone()));
         }
         self.accepts_anybody.store(transport.accepts_anybody(), Ordering::Relaxed);
@@ -234,7 +234,7 @@ impl Gate {
         if serves(&map) {
             return Ok(());
         }
-        // It may have taken over a moment ago.
+        // The server may have taken over a moment ago.
         registration.map().refresh(map.version).await;
         if serves(&registration.map().current()) {
             return Ok(());
@@ -360,7 +360,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever passes is one of those whom the table names, and has a session of the right kind.
+        /// Every request that passes comes from a principal that the table names, with a session of the right
+        /// kind.
         #[test]
         fn nobody_passes_whom_the_table_does_not_name(
             op in 0u16..700,

@@ -15,12 +15,12 @@ use brindle_wire::frame::{Frame, Header, Priority, decode_reply, encode_body};
 use brindle_wire::map::Map;
 use brindle_wire::mgs::GetMapReq;
 
-/// How long the MGS holds a poll.
+/// Longest time that the MGS holds a poll.
 const POLL_MS: u32 = 10_000;
-/// How much longer than that a poll may take before it is made anew.
+/// Additional time that a poll may take before it is repeated.
 const POLL_GRACE_MS: u64 = 10_000;
-/// How long one of several MGS holds a poll, and how much longer it may take: then another one is tried. A host that hangs keeps its
-/// connections.
+/// Longest time that one of several MGS holds a poll; together with the grace time, the limit after which
+/// another MGS is tried. A host that hangs keeps its connections.
 const POLL_SEVERAL_MS: u32 = 1_500;
 const SEVERAL_GRACE_MS: u64 = 1_500;
 /// Pause after a failed poll.

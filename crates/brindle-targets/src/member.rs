@@ -16,14 +16,14 @@ use brindle_wire::mgs::RegisterReq;
 
 use crate::{Directory, Gate, Registration};
 
-/// Where and as what a target is served.
+/// Addresses and role of a served target.
 #[derive(Clone, Debug)]
 pub struct Place {
     /// Directory of the formatted target.
     pub dir: String,
-    /// Where to listen; port 0 chooses a free one.
+    /// Address to listen at; port 0 chooses a free one.
     pub listen: Nid,
-    /// Where to listen too, at the same port: further rails.
+    /// Addresses of further rails to listen at, with the same port.
     pub rails: Vec<Nid>,
     /// Addresses that others reach it at; empty for the one that it listens at.
     pub advertise: Vec<Nid>,
@@ -98,7 +98,7 @@ impl Member {
         self.server.stats()
     }
 
-    /// Who asks it for what.
+    /// Requests by client, user and job.
     pub fn usage(&self) -> &Arc<Usage> {
         self.server.usage()
     }

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use brindle_stdx::{Mono, Seams};
 use brindle_types::{Code, Fault};
 
-/// How long an owner answers after it began to write its block, milliseconds. Whoever takes the device over waits longer than that.
+/// Time for which an owner answers after it began to write its block, in milliseconds. A host that takes the
+/// device over waits longer than that.
 pub const OWNER_LEASE_MS: u64 = 2_000;
 
 /// The right to answer for a shared target, until a moment that moves on.
@@ -34,7 +35,7 @@ impl OwnerLease {
         self.seams.now().0 < self.until.load(Ordering::Acquire)
     }
 
-    /// How long ago it ended, milliseconds; `None` while it holds.
+    /// Time since the lease ended, in milliseconds; `None` while it holds.
     pub fn ended_ms_ago(&self) -> Option<u64> {
         let until = Mono(self.until.load(Ordering::Acquire));
         (!self.holds()).then(|| self.seams.now().ms_since(until))

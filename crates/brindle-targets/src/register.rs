@@ -19,7 +19,7 @@ const PAUSE_MS: u64 = 200;
 const HEARTBEAT_TIMEOUT_MS: u64 = 5_000;
 /// Shortest time between two heartbeats.
 const HEARTBEAT_MIN_MS: u64 = 50;
-/// How long a request that knows a newer epoch waits until the MGS has told it.
+/// Longest wait of a request that knows a newer epoch, until the MGS has told of that epoch.
 const EPOCH_WAIT_MS: u64 = 1_000;
 
 /// A registered target.

@@ -1,5 +1,6 @@
-//! A member of a replica set, whatever its store: who may change it, who is asked before anything is answered, and under which lease
-//! (design note 032). What is sent to members, and how one is filled, is the business of `brindle-oss` and `brindle-mds`.
+//! A member of a replica set, whatever its store: who may change it, who is asked before anything is
+//! answered, and under which lease (design note 032). `brindle-oss` and `brindle-mds` decide what is sent to
+//! members, and how one is filled.
 //!
 //! | module | holds |
 //! |---|---|
@@ -38,24 +39,24 @@ pub use seat::{ReplicaRecord, Seat};
 
 use crate::{Directory, OWNER_LEASE_MS, OwnerLease};
 
-/// How long a member may take for a change before the primary goes on without it.
+/// Longest time that a member may take for a change, before the primary goes on without it.
 pub const CHANGE_LIMIT_MS: u64 = 4_000;
-/// How often the primary renews its lease.
+/// Interval at which the primary renews its lease.
 pub const RENEW_EVERY_MS: u64 = 400;
-/// How long a member may take to grant a lease.
+/// Longest time that a member may take to grant a lease.
 pub const GRANT_LIMIT_MS: u64 = 1_200;
 /// A member that has granted no lease for so long is put out.
 const UNGRANTED_MS: u64 = 3_000;
 /// A new primary waits so much longer than the lease, for clocks that do not run alike.
 const LEASE_MARGIN_MS: u64 = 500;
-/// How long the MGS may take for an answer before it is asked again.
+/// Longest wait for an answer of the MGS, before it is asked again.
 const MGS_LIMIT_MS: u64 = 2_000;
 /// Pause before it is asked again, and before a member is.
 const PAUSE_MS: u64 = 100;
-/// How long a new primary tries to reach a member that is in sync before it goes on without it.
+/// Longest time that a new primary tries to reach a member in sync, before it goes on without the member.
 const ATTACH_LIMIT_MS: u64 = 4_000;
 
-/// What is sent with a message that carries no bulk.
+/// Bulk and its checksum, for a message without bulk.
 pub const NO_BULK: (Bytes, u32) = (Bytes::new(), 0);
 
 /// A member as its primary reaches it.
@@ -64,7 +65,7 @@ pub struct Link {
     pub host: String,
     /// Connection to it.
     pub peer: Arc<Peer>,
-    /// In the name of which messages are sent.
+    /// Attachment in whose name messages are sent.
     pub attachment: Attachment,
     /// Boot term of its store when it was attached.
     pub boot_term: u32,
@@ -73,7 +74,7 @@ pub struct Link {
     seams: Seams,
     /// A [`Standing`], as a number.
     standing: AtomicU8,
-    /// It has missed something; nothing is sent to it any more.
+    /// The member has missed a change; nothing is sent to it any more.
     has_failed: AtomicBool,
     /// Moment of its last grant.
     granted: AtomicU64,
@@ -81,10 +82,10 @@ pub struct Link {
     available_bytes: AtomicU64,
 }
 
-/// What a member that is attached is to its primary. It only rises.
+/// Standing of an attached member with its primary. It only rises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Standing {
-    /// It is filled. It may fail without anybody being asked.
+    /// The member is being filled. The MGS need not be asked before it is dropped.
     Learner = 0,
     /// The MGS was asked to take it in, or will be: nothing is answered without it.
     Joining = 1,
@@ -134,7 +135,7 @@ impl Link {
         self.standing() >= Standing::Joining as u8
     }
 
-    /// It is this from now on, or was more already.
+    /// Raises the standing to at least `standing`.
     pub fn raise(&self, standing: Standing) {
         self.standing.fetch_max(standing as u8, Ordering::AcqRel);
     }
@@ -144,7 +145,7 @@ impl Link {
         self.has_failed.load(Ordering::Acquire)
     }
 
-    /// It has missed something.
+    /// Notes that the member has missed a change.
     pub fn fail(&self, fault: &Fault) {
         if !self.has_failed.swap(true, Ordering::AcqRel) {
             tracing::warn!(code = %fault.code, member = %self.host, "a member of the replica set cannot go on: {fault}");
@@ -152,7 +153,7 @@ impl Link {
     }
 }
 
-/// The members that changes go to, at a moment. Whoever makes a change holds it until that has ended.
+/// The members that changes go to, at a moment. A change holds the list until it has ended.
 #[derive(Default)]
 pub struct Links {
     /// Epoch of the set.
@@ -161,7 +162,7 @@ pub struct Links {
     pub links: Vec<Arc<Link>>,
 }
 
-/// What a store does when its set changes.
+/// Reactions of a store to changes of its set.
 pub trait Follows: Send + Sync {
     /// The set is this from now on.
     fn set_changed(&self, set: &ReplicaSetState);
@@ -169,7 +170,7 @@ pub trait Follows: Send + Sync {
     fn links_changed(&self, links: &Links);
 }
 
-/// What a member of a set has around it.
+/// Surroundings of a member of a set.
 pub struct Around {
     /// Id of the file system.
     pub fs_id: u64,
@@ -183,11 +184,11 @@ pub struct Around {
 
 /// See the module.
 pub struct SetMember {
-    /// Its place in the set.
+    /// Place of the member in the set.
     pub seat: Arc<Seat>,
     /// Time, tasks, disk.
     pub seams: Seams,
-    /// Whose messages it takes while it follows.
+    /// Sender whose messages the member takes while it follows.
     pub following: Following,
     /// The right to answer.
     pub lease: Arc<OwnerLease>,
@@ -205,7 +206,8 @@ pub struct SetMember {
     attachments: AtomicU64,
 }
 
-/// What a member answers when it grants a lease: the boot term of its store, and the bytes that are available there.
+/// Answer of a member that grants a lease: the boot term of its store, and the bytes that are available
+/// there.
 pub type Grant = (u32, u64);
 
 impl SetMember {
@@ -238,7 +240,7 @@ impl SetMember {
         self.is_serving.load(Ordering::Acquire)
     }
 
-    /// It serves clients from now on.
+    /// Notes that the member serves clients from now on.
     pub fn serve(&self) {
         self.is_serving.store(true, Ordering::Release);
     }
@@ -273,7 +275,8 @@ impl SetMember {
     pub async fn outlive_granted_lease(&self) {
         let set = self.set();
         if set.primary == self.seat.host && self.seat.told().recorded_epoch >= set.epoch {
-            // It was the primary of this epoch before, and has recorded the epoch after it had waited: nobody else was asking since.
+            // This member was the primary of this epoch before, and had waited before it recorded the epoch.
+            // No other member has asked for a lease since.
             return;
         }
         loop {
@@ -316,7 +319,8 @@ impl SetMember {
         }
     }
 
-    /// What `attach` gives for a member in sync, if that can be had in time and the member is as it was.
+    /// Result of `attach` for a member in sync. `None` if `attach` fails or takes too long, or if the member
+    /// has changed.
     pub async fn reached<T, F: Future<Output = Result<(Arc<Link>, T)>>>(
         &self,
         member: &ReplicaMember,
@@ -370,7 +374,7 @@ impl SetMember {
         let change = InSyncChange::Join { host: link.host.clone(), boot_term: link.boot_term };
         let _turn = self.changing.lock().await;
         self.still_fills(link)?;
-        // From here on nothing is answered without it, whatever becomes of the swap.
+        // From here on no request is answered without the member, whatever becomes of the swap.
         link.raise(Standing::Joining);
         self.replace(|_| {});
         ready.await?;
@@ -471,9 +475,9 @@ impl SetMember {
                 return true;
             }
             match link.standing() {
-                // It was taken out.
+                // The member was taken out of the set.
                 standing if standing == Standing::InSync as u8 => false,
-                // Whoever fills it asks the MGS at this moment.
+                // The task that fills the member asks the MGS at this moment.
                 standing if standing == Standing::Joining as u8 => true,
                 _ => set.member(&link.host).is_some() && !link.has_failed(),
             }
@@ -481,7 +485,8 @@ impl SetMember {
         let links: Vec<Arc<Link>> = now.links.iter().filter(stays).cloned().collect();
         let has = |host: &str| host == self.seat.host || links.iter().any(|link| link.host == host);
         if self.is_serving() && set.in_sync().any(|m| !has(&m.host)) {
-            // Nothing may be answered without it: the target is taken over anew, with all who are in sync.
+            // No request may be answered without that member: the target is taken over anew, with all members
+            // in sync.
             tracing::error!(
                 epoch = set.epoch,
                 "a member is in sync that changes are not sent to; this one starts anew"

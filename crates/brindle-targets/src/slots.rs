@@ -77,7 +77,7 @@ impl SlotTable {
 }
 
 impl Slot {
-    /// Its number.
+    /// Number of the slot.
     pub fn number(&self) -> u16 {
         self.number
     }

@@ -39,7 +39,7 @@ pub struct Wait {
     pub op: Op,
     /// The target that was asked.
     pub target: TargetId,
-    /// For how long, in milliseconds.
+    /// Waiting time, in milliseconds.
     pub ms: u64,
 }
 

@@ -15,9 +15,9 @@ use tokio::net::TcpListener;
 use crate::bounded::Bounded;
 use crate::metrics::Registry;
 
-/// How long a connection may live: longer than any scrape takes.
+/// Longest life of a connection: longer than any scrape takes.
 const CONNECTION_LIFE: Duration = Duration::from_secs(30);
-/// What OpenMetrics text is called in HTTP.
+/// Content type of OpenMetrics text in HTTP.
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Says whether the process is healthy; the text otherwise goes to whoever asks.
@@ -49,7 +49,7 @@ impl Endpoint {
         Ok(Endpoint { listener, address, router, life: CONNECTION_LIFE })
     }
 
-    /// Where the numbers are: `http://127.0.0.1:9881/metrics`.
+    /// URL of the metrics: `http://127.0.0.1:9881/metrics`.
     pub fn url(&self) -> String {
         format!("http://{}/metrics", self.address)
     }

@@ -1,4 +1,4 @@
-//! What a running process tells of itself: metrics over HTTP, structured logs, last words.
+//! Telemetry of a running process: metrics over HTTP, structured logs, last words.
 //!
 //! [`Registry`] collects numbers of every service in the process; [`Endpoint`] serves them as OpenMetrics at `/metrics`,
 //! with `/healthz` beside it. [`log`] writes one `key=value` line an event; [`Limiter`] keeps the same text about the same

@@ -1,4 +1,5 @@
-//! The same text about the same subject at most once a minute, with a count of what was left out.
+//! Limiter of log lines: the same text about the same subject at most once a minute, with a count of the
+//! lines left out.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -33,12 +33,12 @@ pub const LEVEL_VARIABLE: &str = "BRINDLE_LOG";
 /// Level where nobody chose one.
 pub const LEVEL_DEFAULT: &str = "info";
 
-/// How long the end of a process waits for its last lines.
+/// Longest wait of the process's end for its last lines.
 pub const LAST_LINES: Duration = Duration::from_secs(1);
 
 /// The log of this process.
 static LOG: OnceLock<Arc<Sink>> = OnceLock::new();
-/// Its filter.
+/// Filter of the log.
 static FILTER: OnceLock<Filter> = OnceLock::new();
 
 /// A filter that can be replaced.

@@ -89,7 +89,7 @@ impl Gauge {
     }
 }
 
-/// How long things take.
+/// Histogram of durations.
 #[derive(Clone, Debug)]
 pub struct Histogram(Arc<Buckets>);
 
@@ -116,7 +116,7 @@ impl Histogram {
         self.0.sum_ns.fetch_add(ns, Ordering::Relaxed);
     }
 
-    /// How many durations were added.
+    /// Number of durations that were added.
     pub fn count(&self) -> u64 {
         self.0.counts.iter().map(|c| c.load(Ordering::Relaxed)).sum()
     }
@@ -208,7 +208,7 @@ impl Collector for Families {
     }
 }
 
-/// Where the numbers of a process meet; clones share them.
+/// Collection of the metrics of a process; clones share them.
 #[derive(Clone)]
 pub struct Registry {
     families: Arc<Families>,
@@ -226,12 +226,12 @@ impl Registry {
         Registry { families, shown: Arc::new(shown), service, labels: Vec::new() }
     }
 
-    /// The same numbers, for another service of the process.
+    /// Collection for another service of the process; it shares the metrics.
     pub fn service(&self, service: &'static str) -> Registry {
         Registry { service, ..self.clone() }
     }
 
-    /// The same numbers; what is made through the returned registry carries one more label.
+    /// Collection that shares the metrics; metrics made through it carry one more label.
     pub fn label(&self, key: &str, value: impl Into<String>) -> Registry {
         let mut with = self.clone();
         with.labels.push((key.to_owned(), value.into()));
@@ -303,7 +303,7 @@ impl Registry {
         family.series.insert(labels, Source::List(kind, label.to_owned(), Box::new(list)));
     }
 
-    /// Everything, as OpenMetrics text.
+    /// Text of all metrics in OpenMetrics form.
     pub fn encode(&self) -> String {
         let mut text = String::new();
         let encoded = prometheus_client::encoding::text::encode(&mut text, &self.shown);

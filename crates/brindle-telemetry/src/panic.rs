@@ -1,10 +1,10 @@
-//! What a process says when it finds a bug in itself.
+//! Message of a process that finds a bug in itself.
 
 use std::panic::PanicHookInfo;
 
 use crate::log;
 
-/// What happens after the message.
+/// Action after the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum After {
     /// The process ends at once (servers and mounts): a half-dead server that still answers is worse than a dead one,

@@ -1,4 +1,4 @@
-//! Where log lines go: a bounded queue, and one thread that writes it down.
+//! Sink of log lines: a bounded queue, and one thread that writes them down.
 //!
 //! Whoever logs never waits for a disk, a pipe or a terminal, and never hears of an error: a line that finds the queue
 //! full or cannot be written is counted. The count, with the reason, is the first line that can be written again.
@@ -152,7 +152,7 @@ impl Writer<'_> {
         let written = destination.write_all(line);
         if written.is_err() {
             self.torn = true;
-            // It may have been replaced meanwhile, as by a disk that was mounted again.
+            // The file may have been replaced meanwhile, for example by a disk that was mounted again.
             self.destination = None;
         }
         written
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
     use std::sync::mpsc;
 
-    /// How long a test waits for the thread.
+    /// Longest wait of a test for the thread.
     const SOON: Duration = Duration::from_secs(10);
 
     /// A disk that has room, or not, or hangs.

@@ -179,13 +179,13 @@ mod planted {
     /// Seeds that are tried as every run draws them, before those that aim at the kind of bug.
     const DRAWN: u64 = 16;
 
-    /// How a bug was caught.
+    /// Proof that a bug was caught.
     pub struct Caught {
         /// Seeds tried, the one that broke included.
         pub seeds: u64,
-        /// What it aimed at.
+        /// Name of the plan that caught it.
         pub plan: &'static str,
-        /// What was found wrong.
+        /// Violation that was found.
         pub how: String,
     }
 
@@ -218,7 +218,7 @@ mod planted {
         if seed <= DRAWN { Plan::of(seed) } else { Plan::aimed(aim_of(name), seed) }
     }
 
-    /// What is wrong with a seed, if anything is, while a planted bug is chosen.
+    /// First violation under a seed, while a planted bug is chosen; `None` if there is none.
     fn broken(seed: u64, plan: &Plan) -> Option<String> {
         match catch_unwind(AssertUnwindSafe(|| run(seed, plan))) {
             Ok(report) => report.violations.first().cloned(),

@@ -6,7 +6,7 @@
 /// Aim of the faults and the work of a seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aim {
-    /// Nothing: everything now and then.
+    /// No aim: a mix of everything.
     General,
     /// Changes of names that a power cut of the MDT may take back: many files of a short life, and the MDT goes dark
     /// while they are made and removed.
@@ -46,7 +46,7 @@ impl Aim {
         Aim::Full,
     ];
 
-    /// Its name on command lines.
+    /// Name of the aim on command lines.
     pub fn name(self) -> &'static str {
         match self {
             Aim::General => "general",

@@ -50,10 +50,10 @@ enum Serves {
 /// Outcome of the last start of each server.
 #[derive(Default)]
 struct Starts {
-    /// With the service, if it is an OST.
+    /// Running servers, each with its service if it is an OST.
     up: BTreeMap<String, Option<Weak<Oss>>>,
     failed: BTreeMap<String, Fault>,
-    /// Whose process ended by itself because it could not serve any more.
+    /// Servers whose processes ended by themselves because they could not serve any more.
     ended: BTreeSet<String>,
 }
 
@@ -265,7 +265,7 @@ async fn start(node: &NodeSeams) -> Result<Running, Fault> {
             Running::Mdt(Box::new(brindle_mds::start(config, seams, transport).await?))
         }
         Serves::Ost(index) => {
-            // Both kinds of OSTs in every cluster: an odd one lies on shared storage.
+            // Every cluster has both kinds of OSTs: an odd one lies on shared storage.
             let replies = if index % 2 == 1 { Replies::Synced } else { Replies::Written };
             let config =
                 brindle_oss::Config { replies, ..brindle_oss::Config::new(TARGET_DIR, listen, host) };

@@ -18,7 +18,7 @@ use crate::history::History;
 use crate::sim::{Crash, Direction, DiskOp, LIMITED_BYTES};
 use crate::workload::blocks::Blocks;
 
-/// How often the supervisor looks.
+/// Interval at which the supervisor looks.
 const LOOK_MS: u64 = 50;
 /// Longest time that a server stays down.
 const DOWN_MAX_MS: u64 = 5_000;
@@ -38,32 +38,32 @@ const STILL_MIN_MS: u64 = 7_000;
 const MDT_WAIT_MS: u64 = 15_000;
 /// Disk operations after which a planned crash comes, at most.
 const CRASH_POINT_MAX: u64 = 60;
-/// What a planned crash is put off to when there are to be none any more.
+/// New time of a planned crash when no more crashes are wanted.
 const NEVER: u64 = u64::MAX / 2;
 
 /// Node of the MDT.
 const MDT: &str = "mdt0";
 
-/// Which faults are drawn.
+/// Kinds of faults that are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Menu {
     /// None.
     Nothing,
     /// Processes die, connections break, disks are slow: nothing that was acknowledged may be lost.
     Kills,
-    /// And networks part, clients die.
+    /// Also, networks part and clients die.
     Partitions,
-    /// And power fails, disks refuse to sync.
+    /// Also, power fails and disks refuse to sync.
     Everything,
 }
 
-/// What is down, since when, and until when.
+/// Nodes that are down, since when, and until when.
 #[derive(Default)]
 struct Down {
     nodes: BTreeMap<String, (u64, u64)>,
     /// Cuts of each disk that are in the history already; a planned one comes when it comes.
     noted: BTreeMap<String, u64>,
-    /// When each server's service was last known to run.
+    /// Time at which each server's service was last known to run.
     last_up_ns: BTreeMap<String, u64>,
 }
 
@@ -78,7 +78,7 @@ pub struct Chaos {
     down: Arc<Mutex<Down>>,
     /// OSTs without room.
     full: Arc<Mutex<BTreeSet<String>>>,
-    /// Where bits can flip without anybody's work coming to an end.
+    /// Blocks in which bits can flip without ending the work of a client.
     blocks: Blocks,
     /// The driver's own node, which never goes down.
     seams: Seams,
@@ -98,7 +98,7 @@ impl Chaos {
             self.cluster.bury();
             let now_ns = self.history.now_ns();
             for name in self.cluster.servers() {
-                // One that stands still syncs nothing either.
+                // A server that stands still syncs nothing either.
                 if self.cluster.is_up(&name) && !self.cluster.world().is_still(&name) {
                     self.down.lock().last_up_ns.insert(name.clone(), now_ns);
                 }
@@ -207,7 +207,7 @@ impl Chaos {
                 self.seams.sleep_ms(LOOK_MS).await;
             }
         };
-        // One that does not come up is found by the end of the run.
+        // The end of the run finds an MDT that does not come up.
         let _ = self.seams.timeout_ms(MDT_WAIT_MS, working).await;
         self.seams.sleep_ms(self.choose(2_500)).await;
     }
@@ -308,15 +308,15 @@ impl Chaos {
         }
     }
 
-    /// From now on all OSTs are so small that the work fills them: beyond what they keep back for themselves they have what they
-    /// may promise, and little more.
+    /// Makes all OSTs so small that the work fills them: beyond the space that they keep back, they have the
+    /// space that they may promise, and little more.
     pub async fn leave_little_room(&self) {
         for name in self.cluster.osts() {
             let kept_bytes = LIMITED_BYTES / 20 + LIMITED_BYTES / 64;
             let room_bytes = kept_bytes + self.choose(ROOM_LEFT_MAX_BYTES);
             self.cluster.world().disk(&name).set_room_bytes(Some(room_bytes));
         }
-        // Until they do not trust any more what they have seen of their disks before.
+        // The wait lets them stop trusting earlier looks at their disks.
         self.seams.sleep_ms(1_000).await;
     }
 
@@ -331,7 +331,7 @@ impl Chaos {
         self.history.fault("an OST is full");
         let name = candidates[self.choose(candidates.len() as u64) as usize].clone();
         let disk = self.cluster.world().disk(&name);
-        // As much as the OST keeps back, and little more.
+        // The space is what the OST keeps back, and little more.
         disk.set_room_bytes(Some(LIMITED_BYTES / 20 + self.choose(ROOM_LEFT_MAX_BYTES)));
         self.full.lock().insert(name.clone());
         let (seams, full, ms) = (self.seams.clone(), self.full.clone(), 500 + self.choose(6_000));
@@ -496,7 +496,8 @@ impl Chaos {
         self.cluster.world().power_cut(name);
     }
 
-    /// What was unsynced when the service last ran may be gone; `cuts` is the number of this cut of the disk.
+    /// Notes that writes may be gone that were unsynced when the service last ran; `cuts` is the number of
+    /// this cut of the disk.
     fn note_cut(&self, name: &str, cuts: u64) {
         let now_ns = self.history.now_ns();
         let mut down = self.down.lock();

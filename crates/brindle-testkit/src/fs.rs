@@ -34,7 +34,7 @@ struct Open {
     how: How,
 }
 
-/// Where a path ends.
+/// Last entry of a path.
 struct Place {
     dir: Ino,
     name: String,
@@ -53,7 +53,7 @@ pub struct ClientFs {
     touched: Mutex<Vec<(Ino, u64)>>,
 }
 
-/// Why an operation has no outcome to compare.
+/// Reason why an operation has no outcome to compare.
 enum Stop {
     Errno(i32),
     Fault(Fault),
@@ -125,9 +125,10 @@ impl ClientFs {
         false
     }
 
-    /// Everything below the base, as [`crate::model::Model::snapshot`] shows a model.
+    /// Tree below the base, in the form of [`crate::model::Model::snapshot`].
     pub async fn snapshot(&self) -> Result<BTreeMap<String, Node>, Fault> {
-        // Asked each time: until a client notices that the MDT is gone it answers from what it knew before the cut.
+        // A new question each time: until a client notices that the MDT is gone it answers from its cache of
+        // before the cut.
         self.client.listxattr(self.base).await?;
         let mut found = BTreeMap::new();
         let mut todo = vec![".".to_owned()];
@@ -222,7 +223,7 @@ impl ClientFs {
             }
             Op::Stat { path } => {
                 let ino = self.find(path, false).await?.ino;
-                // What a check of permissions would go by; nobody else is at work here.
+                // A check of permissions would use the rights; no other client works here.
                 let rights = client.rights(ino);
                 let attr = client.getattr(ino).await?;
                 let perm = rights.map_or(attr.perm, |rights| rights.perm);
@@ -265,7 +266,7 @@ impl ClientFs {
             Op::Close { slot } => {
                 let file = self.slots.lock().remove(&slot).ok_or(Stop::Errno(EBADF))?;
                 let flushed = client.flush(file.handle, None).await;
-                // As a kernel's RELEASE, whose answer nobody waits for.
+                // A RELEASE of the kernel is not waited for either.
                 drop(client.close_later(file.handle)?);
                 flushed?;
             }
@@ -326,7 +327,7 @@ impl ClientFs {
         if source.found.is_none() {
             return Err(Stop::Errno(ENOENT));
         }
-        // What a kernel looks at before it asks.
+        // A kernel checks these conditions before it sends the request.
         match (how, &target.found) {
             (RenameHow::NoReplace, Some(_)) => return Err(Stop::Errno(EEXIST)),
             (RenameHow::Exchange, None) => return Err(Stop::Errno(ENOENT)),
@@ -509,13 +510,13 @@ impl ClientFs {
     }
 }
 
-/// What stat shows, as far as it must agree with the model.
+/// Attributes of stat, as far as they must agree with the model.
 pub fn view(attr: &Attr) -> StatView {
     let size = if attr.kind == FileType::Directory { 0 } else { attr.size_bytes };
     StatView { ino: attr.ino.0, mode: attr.kind.mode_bits() | u32::from(attr.perm), nlink: attr.nlink, size }
 }
 
-/// Which inode of the model is which real one.
+/// Map between inodes of the model and real ones.
 #[derive(Clone, Default)]
 pub struct InodeMap {
     real: BTreeMap<u64, u64>,

@@ -14,7 +14,7 @@ use crate::sim::World;
 /// Most violations that are kept.
 const VIOLATIONS_MAX: usize = 20;
 
-/// How an operation ended.
+/// Outcome of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// Done, with the answer that was expected.
@@ -34,28 +34,28 @@ pub struct Entry {
     pub life: u64,
     /// The operation.
     pub what: String,
-    /// When it was asked.
+    /// Time of the request.
     pub invoke_ns: u64,
-    /// When it was answered; `None` while it is not.
+    /// Time of the answer; `None` before it.
     pub return_ns: Option<u64>,
-    /// How it ended; `None` while it has not.
+    /// Outcome; `None` while the operation runs.
     pub end: Option<End>,
 }
 
-/// When power was cut, so that unsynced data and names may be gone.
+/// Times of power cuts, at which unsynced data and names may be gone.
 #[derive(Clone, Debug, Default)]
 pub struct Cuts {
-    /// By node: the earliest and the latest moment at which each cut can have been.
+    /// Cuts by node: the earliest and the latest moment at which each can have been.
     pub by_node: BTreeMap<String, Vec<(u64, u64)>>,
 }
 
 impl Cuts {
-    /// How many there were of one node.
+    /// Number of cuts of one node.
     pub fn of(&self, node: &str) -> usize {
         self.by_node.get(node).map_or(0, Vec::len)
     }
 
-    /// How many there were in all.
+    /// Number of cuts of all nodes.
     pub fn all(&self) -> usize {
         self.by_node.values().map(Vec::len).sum()
     }
@@ -91,7 +91,7 @@ struct Inner {
     values: u64,
     /// Inode numbers of files that were made, and as what.
     issued: BTreeMap<Ino, String>,
-    /// When a life of a client was known to have ended, or to have lost its session.
+    /// Times at which a life of a client was known to have ended, or to have lost its session.
     ends: BTreeMap<(String, u64), Vec<u64>>,
     /// Blocks of objects in which bits were flipped.
     rotten: BTreeSet<(ObjectId, u64)>,
@@ -161,7 +161,8 @@ impl History {
         done
     }
 
-    /// What a client had acknowledged and not sent may be lost: it was killed, or a flush or an fsync has said so.
+    /// Notes that acknowledged, unsent bytes of a client may be lost: it was killed, or a flush or an fsync
+    /// has said so.
     pub fn unsent(&self, client: &str, life: u64) {
         let now_ns = self.now_ns();
         self.inner.lock().ends.entry((client.to_owned(), life)).or_default().push(now_ns);
@@ -277,7 +278,7 @@ impl History {
         self.inner.lock().cuts.clone()
     }
 
-    /// How many power cuts there were so far.
+    /// Number of power cuts so far.
     pub fn cut_count(&self) -> usize {
         self.inner.lock().cuts.all()
     }

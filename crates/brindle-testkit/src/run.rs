@@ -44,8 +44,8 @@ const SPACE_KNOWN_MS: u64 = 6_000;
 const VERDICT_MS: u64 = 120_000;
 /// Longest time of everything.
 const RUN_MAX_MS: u64 = 3_600_000;
-/// How long the servers are left alone before their disks are looked at: destroys drain, and each OST asks its MDT once
-/// more about every object.
+/// Time for which the servers are left alone before their disks are checked. Destroys drain, and each OST
+/// asks its MDT once more about every object.
 const DRAIN_MS: u64 = 45_000;
 /// Stripe size of the shared files.
 const STRIPE_BYTES: u32 = 64 << 10;
@@ -53,11 +53,11 @@ const STRIPE_BYTES: u32 = 64 << 10;
 /// Plan of a seed.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Which faults.
+    /// Kinds of faults.
     pub menu: Menu,
     /// Aim of the faults and of the work.
     pub aim: Aim,
-    /// How many.
+    /// Number of faults.
     pub faults: usize,
     /// Operations of clients, at least.
     pub operations: usize,
@@ -175,7 +175,7 @@ struct Run {
     history: History,
     works: Works,
     stop: Arc<AtomicBool>,
-    /// By client: its incarnation, and how many of its tasks have not ended.
+    /// Lives by client: its incarnation, and the number of its tasks that have not ended.
     lives: Arc<Mutex<BTreeMap<usize, (u64, usize)>>>,
     mounts: Arc<Mutex<BTreeMap<usize, Arc<Client>>>>,
 }

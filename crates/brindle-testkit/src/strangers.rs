@@ -25,7 +25,7 @@ const HOST: &str = "stranger";
 const OBJECTS: usize = 4;
 /// Longest wait for one answer.
 const ANSWER_MS: u64 = 20_000;
-/// Before the first term of every MDT.
+/// Term before the first one of every MDT.
 const OLD_TERM: Pair = Pair { term: 0, counter: 1 };
 
 /// Lets strangers try to do harm to a cluster that is up, with these mounts.
@@ -67,7 +67,7 @@ fn cut(object: ObjectId) -> TruncateObjectReq {
     TruncateObjectReq { object, len_bytes: 0, truncate_epoch, make: false, must_exist: false }
 }
 
-/// Somebody who asks.
+/// A caller without rights.
 struct Stranger {
     targets: Arc<Directory>,
     history: History,

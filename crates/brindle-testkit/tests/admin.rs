@@ -1,4 +1,5 @@
-//! What administrators ask of a cluster, while it is used and while it breaks: the jobs of `brindle-admin` in the simulator.
+//! Tests of administration while a cluster is used and while it breaks: the jobs of `brindle-admin` in the
+//! simulator.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -114,7 +115,7 @@ fn a_drain_that_is_cancelled_and_given_again_empties_the_ost_which_then_leaves()
             let drain = bench.drained().await;
             let again = drain.clone();
             let mut first = job::start(&seams, "drain", |job| drain.run(servers.clone(), job));
-            // It has begun when it tells of the first file.
+            // The job has begun when it tells of the first file.
             first.event().await.unwrap();
             first.canceller().cancel();
             let fault = first.result().await.unwrap_err();
@@ -156,7 +157,7 @@ fn a_drain_goes_on_when_the_mdt_or_an_ost_was_away() {
                     }
                 }
                 let mut done = running.result().await;
-                // What could not be moved meanwhile is moved by the same request.
+                // Files that could not be moved meanwhile are moved by the same request.
                 while !done.as_ref().is_ok_and(|done| done.empty) {
                     let drain = bench.drained().await;
                     done = job::start(&seams, "drain", |job| drain.run(servers.clone(), job)).result().await;

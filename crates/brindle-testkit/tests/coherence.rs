@@ -178,7 +178,7 @@ fn an_open_that_returns_before_one_that_was_answered_before_it_shows_no_old_page
     cluster.world().end();
 }
 
-/// How a growing file gets its next bytes to the servers.
+/// Number of ways in which a growing file gets its next bytes to the servers.
 const WAYS: u64 = 4;
 
 /// A kernel takes the size that a LOOKUP tells for the size of the file: none may be from before a write that has returned.
@@ -226,7 +226,7 @@ fn a_name_that_is_looked_up_knows_what_was_written_before() {
                 let found = client.lookup(parent, b"f").await.unwrap();
                 assert!(found.size_bytes >= before, "{} of {before} bytes, seed {seed}", found.size_bytes);
                 looks += 1;
-                // What is known is answered in no time.
+                // A lookup of known attributes takes no time.
                 node.seams.sleep_ms(choices.choose(2)).await;
             }
             assert!(looks > WRITES / 10, "{looks} looks");
@@ -236,8 +236,8 @@ fn a_name_that_is_looked_up_knows_what_was_written_before() {
     }
 }
 
-/// Nobody tells a mount that has no file open what is written: what it has read ahead must not be there any more when it
-/// opens the file again, whatever handles of an older session programs still hold.
+/// A mount that has no file open hears of no writes. Its read-ahead bytes must be gone when it opens the file
+/// again, whatever handles of an older session programs still hold.
 #[test]
 fn what_was_read_ahead_goes_with_the_last_live_handle() {
     const LEN: usize = 65_536;
@@ -399,13 +399,13 @@ fn files_that_are_emptied_while_others_append_hold_whole_records_and_no_holes() 
     }
 }
 
-/// One of four that work on a file.
+/// Process that works on a file; there are four.
 struct Process {
     client: Arc<Client>,
     seams: Seams,
     world: World,
     ino: Ino,
-    /// From 0.
+    /// Number of the process, from 0.
     number: u8,
 }
 

@@ -1,5 +1,5 @@
-//! What a power cut of the MDT takes of a file's contents is told to its writer: an fsync that succeeds found everything
-//! there, and one that did not finds out.
+//! Tests of a power cut of the MDT that takes contents of a file. An fsync that succeeds has found all bytes
+//! there; one that does not find them tells the writer.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -107,7 +107,8 @@ fn an_fsync_tells_of_a_layout_that_the_mdt_lost() {
     assert!(0 < survived && survived < SEEDS, "{survived} of {SEEDS} writes survived: both must happen");
 }
 
-/// What one OST lost is found by an fsync that never ends, because another OST is away; the next one tells of it.
+/// A loss on one OST is found by an fsync that never ends, because another OST is away. The next fsync tells
+/// of the loss.
 #[test]
 fn a_loss_found_by_an_fsync_that_is_given_up_is_told_by_the_next() {
     const STRIPE: u64 = 65_536;
@@ -126,7 +127,7 @@ fn a_loss_found_by_an_fsync_that_is_given_up_is_told_by_the_next() {
             let stripe =
                 StripePolicy { count: Some(2), size_bytes: Some(STRIPE as u32), ..StripePolicy::default() };
             client.set_stripe(&Ctx::root(), opened.attr.ino, Some(stripe.into())).await.unwrap();
-            // Somebody else may write the file: nothing is kept to be written again.
+            // Another client may write the file: no bytes are kept to be written again.
             other.open(&Ctx::root(), opened.attr.ino, access, false).await.unwrap();
             for at in [0, STRIPE] {
                 write(&client, &Ctx::root(), opened.handle, at, b"acknowledged").await;
@@ -190,7 +191,7 @@ fn an_fsync_through_a_handle_opened_after_a_loss_tells_of_it_once() {
         .run_until(RUN_MS, async {
             let write = WriteIn { offset: 6, data: b" and buffered".to_vec().into(), ..WriteIn::default() };
             client.write(&ctx, writer, write).await.unwrap();
-            // Somebody else asks for the file: the session of the silent client is ended.
+            // Another client opens the file: the session of the silent client is ended.
             let other = SimCluster::mount(&other).await;
             let access = Access { read: true, write: true, truncate: false, execute: false };
             other.open(&ctx, ino, access, false).await.unwrap();
@@ -216,13 +217,14 @@ fn an_fsync_through_a_handle_opened_after_a_loss_tells_of_it_once() {
     world.end();
 }
 
-/// How long a frame travels there.
+/// Travel time of a frame in these tests.
 const LATENCY_US: u64 = 10_000;
 /// The answer to what a client declares has come within so much time.
 const DECLARED_WITHIN_MS: usize = 30;
 
-/// The power cut of a MDT takes a write, and the connection breaks so long after the client has declared what it had. Whoever
-/// opens the file next is told of its state: whether an fsync of the writer said that all is there, and whether it is.
+/// The power cut of a MDT takes a write, and the connection breaks so long after the client has declared what
+/// it had. The next open is told of the file's state: whether an fsync of the writer said that all is there,
+/// and whether it is.
 fn told_after_break(broken_ms: u64) -> (bool, bool) {
     let cluster = SimCluster::new(1, Options::default());
     let world = cluster.world().clone();
@@ -272,7 +274,7 @@ fn a_loss_is_told_although_the_answer_that_shows_it_was_lost_as_well() {
 /// A change of a file that nobody has open any more, and the power cut of a server.
 #[derive(Clone, Copy)]
 struct Closed {
-    /// Where it is written: in the MDT, or in objects.
+    /// Offset of the write: in the MDT, or in objects.
     offset: u64,
     server: &'static str,
     /// Time between the close and the cut.
@@ -283,7 +285,7 @@ struct Closed {
     all: bool,
     /// The file lay in objects before, synced and closed: it was opened once more, and only became longer.
     grown: bool,
-    /// Its mode is set between the close and the cut.
+    /// Whether the mode is set between the close and the cut.
     chmod: bool,
 }
 
@@ -350,7 +352,8 @@ fn told_of_closed(seed: u64, case: Closed) -> (bool, bool) {
     found
 }
 
-/// Nobody has the file open when the power fails; whoever syncs it later is told all the same, by an fsync or for all files.
+/// No client has the file open when the power fails. A program that syncs the file later is told all the
+/// same, by an fsync or by a sync of all files.
 #[test]
 fn what_a_power_cut_took_of_a_closed_file_is_told_to_the_next_who_syncs_it() {
     let at_ost = Closed {
@@ -382,7 +385,7 @@ fn what_a_power_cut_took_of_a_closed_file_is_told_to_the_next_who_syncs_it() {
     }
 }
 
-/// What the servers have synced by themselves is not called lost when the power fails much later.
+/// Bytes that the servers have synced by themselves do not count as lost when the power fails much later.
 #[test]
 fn a_power_cut_long_after_a_close_is_no_loss() {
     let at_ost = Closed {
@@ -478,7 +481,7 @@ fn what_waits_in_the_buffer_goes_to_the_ost_that_promised_room_when_the_file_goe
             .unwrap();
         world.disk(&format!("ost{ost}")).set_room_bytes(Some(KEPT_BACK_BYTES));
         world.disk(&format!("ost{}", 1 - ost)).set_room_bytes(Some(KEPT_BACK_BYTES + (208 << 10)));
-        // Until the servers know that; then there is less, as the MDT finds out later.
+        // The servers have to notice that; then there is less space, as the MDT finds out later.
         world.run_for(3_000);
         world.disk(&format!("ost{}", 1 - ost)).set_room_bytes(Some(KEPT_BACK_BYTES + (24 << 10)));
         world.run_for(150);
@@ -491,7 +494,7 @@ fn what_waits_in_the_buffer_goes_to_the_ost_that_promised_room_when_the_file_goe
                 let direct =
                     WriteIn { offset, data: vec![3; 4096].into(), direct: true, ..WriteIn::default() };
                 match client.write(&ctx, handle, direct).await {
-                    // Nobody may have room for what has to move with it; that is told here.
+                    // There may be no room for the bytes that have to move as well; this write is told so.
                     Ok(_) | Err(Fault { code: Code::OstFull, .. }) => {}
                     Err(fault) => panic!("seed {seed}: {fault}"),
                 }
@@ -504,7 +507,7 @@ fn what_waits_in_the_buffer_goes_to_the_ost_that_promised_room_when_the_file_goe
     }
 }
 
-/// What others cut is not lost, however we learn of the new end.
+/// A cut by others is no loss, however the client learns of the new end.
 #[test]
 fn a_cut_by_others_of_a_file_that_was_written_and_closed_before_is_no_loss() {
     for empties in [false, true] {
@@ -536,8 +539,8 @@ fn a_cut_by_others_of_a_file_that_was_written_and_closed_before_is_no_loss() {
     }
 }
 
-/// Nobody asks for a sync: the mount has a closed file synced and tells the MDT which objects there are. When one of them is gone later,
-/// reads fail, and writes make no other.
+/// No program asks for a sync: the mount has a closed file synced and tells the MDT which objects there are.
+/// When one of them is gone later, reads fail, and writes make no new object.
 #[test]
 fn an_object_of_a_file_that_was_only_closed_is_missed_when_it_is_gone() {
     let cluster = SimCluster::new(3, Options { osts: 1, clients: 2 });

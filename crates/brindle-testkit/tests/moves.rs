@@ -113,8 +113,8 @@ async fn close(client: &Client, handle: u64) {
     client.close(handle).await.unwrap();
 }
 
-/// A read waits for an OST, while the file is moved elsewhere and its object there is given up. What is asked for then is an object that
-/// the OST does not know, and so a hole.
+/// A read waits for an OST, while the file is moved elsewhere and its object there is given up. The read then
+/// asks for an object that the OST does not know, and so for a hole.
 #[test]
 fn what_is_read_while_its_object_goes_is_read_where_it_lies_now() {
     let bench = Bench::new();
@@ -193,7 +193,7 @@ fn a_reservation_that_finds_no_room_leaves_the_file_as_long_as_it_was() {
         let append = WriteIn { data: vec![1; 10].into(), append: true, ..WriteIn::default() };
         assert_eq!(bench.mounts[1].write(&Ctx::root(), theirs, append).await, Ok(10));
         assert_eq!(bench.mounts[0].getattr(ino).await.unwrap().size_bytes, 10);
-        // What has room makes it longer, over several objects.
+        // An allocation with enough room makes the file longer, over several objects.
         let done = bench.mounts[0].fallocate(&Ctx::root(), writer, 0..17 * UNIT + 1, how).await;
         assert_eq!(done, Ok(()));
         assert_eq!(bench.mounts[1].getattr(ino).await.unwrap().size_bytes, 17 * UNIT + 1);
@@ -239,7 +239,7 @@ fn acknowledged_in_pieces(pieces: &[(u64, u64)]) {
     bench.cluster.world().end();
 }
 
-/// What all objects have allocated no single writer knows that has not written all of them.
+/// A writer that has not written all objects does not know their allocated bytes.
 #[test]
 fn what_a_file_has_allocated_is_what_all_its_objects_have() {
     let bench = Bench::new();
@@ -276,7 +276,8 @@ fn what_a_file_has_allocated_is_what_all_its_objects_have() {
     bench.cluster.world().end();
 }
 
-/// Its last change is told to whoever opens it: one that is older than a client knows of looks like a power cut of the MDT.
+/// Every open tells the last change of the file: a value older than the client's looks like a power cut of
+/// the MDT.
 #[test]
 fn a_file_that_was_emptied_and_laid_out_anew_has_lost_nothing() {
     let bench = Bench::new();
@@ -296,8 +297,8 @@ fn a_file_that_was_emptied_and_laid_out_anew_has_lost_nothing() {
     bench.cluster.world().end();
 }
 
-/// A program is killed while its write waits for an OST, and its file is closed. Whoever opens the file then must not find that write over
-/// its own later.
+/// A program is killed while its write waits for an OST, and its file is closed. A later writer must not find
+/// that write over its own.
 #[test]
 fn what_a_killed_program_was_writing_comes_before_what_others_write() {
     let bench = Bench::new();
@@ -339,7 +340,8 @@ fn what_a_killed_program_was_writing_comes_before_what_others_write() {
     world.end();
 }
 
-/// The kernel asks for the attributes of a file right behind its creation. What was told then counts until another thread has written it.
+/// The kernel asks for the attributes of a file right behind its creation. The attributes told then count
+/// until another thread has written the file.
 #[test]
 fn what_was_told_of_a_new_file_counts_until_somebody_has_written_it() {
     let bench = Bench::new();

@@ -1,4 +1,5 @@
-//! How sessions end, and do not: an OST that the MDT cannot reach, an MDT that stood still, clients that are silent all at once.
+//! Tests of the end of sessions: an OST that the MDT cannot reach, an MDT that stood still, clients that are
+//! silent all at once.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -68,8 +69,9 @@ fn cut(world: &World, a: &str, b: &str) {
     world.partition(a, b, Direction::Both);
 }
 
-/// The MDT cannot tell the OST that it ended the first client's session; both clients reach the OST. What the second writes under the
-/// lock that it was given is not written over by what the first sent before.
+/// The MDT cannot tell the OST that it ended the first client's session; both clients reach the OST. The
+/// second client writes under the lock that it was given. Earlier writes of the first client do not overwrite
+/// these bytes.
 #[test]
 fn late_writes_of_an_ended_session_never_land_on_what_came_after_it() {
     let (cluster, clients) = cluster(2);
@@ -87,7 +89,7 @@ fn late_writes_of_an_ended_session_never_land_on_what_came_after_it() {
     cut(&world, "c0", "mdt0");
     world.partition("c0", "ost0", Direction::OneWay);
     world.node("c0").seams.spawn("late write", async move {
-        // It ends with the session.
+        // The write ends with the session.
         let _ = write(&first, handle, b'1').await;
     });
     let writing = async {
@@ -175,7 +177,7 @@ fn clients_that_are_silent_all_at_once_are_waited_for() {
             clients[0].fsync(handle).await.expect("its session and its handle live");
         })
         .unwrap();
-    // One that alone is silent is not waited for.
+    // A single silent client is not waited for.
     let other = world.run_until(STEP_MS, async {
         cut(&world, "mdt0", "c0");
         let began = world.now();

@@ -32,7 +32,7 @@ fn show(report: &Report, replay: &str) -> String {
     format!("last operations:\n    {tail}\n{report}\n  replay: make sim SEED={}{replay}", report.seed)
 }
 
-/// What makes `make sim SEED=n` run a plan of kills.
+/// Option with which `make sim SEED=n` runs a plan of kills.
 const KILLS: &str = " KILLS=1";
 
 /// Runs seeds on all processors; panics with the first that is broken.

@@ -129,8 +129,8 @@ pub struct Rights {
 }
 
 impl Attr {
-    /// Those of an inode with one name that belongs to root, has no extended attributes and was never touched: what tests begin
-    /// with.
+    /// Attributes of an inode with one name that belongs to root, has no extended attributes and was never
+    /// touched: the start of many tests.
     pub fn plain(ino: Ino, kind: FileType, size_bytes: u64) -> Attr {
         let time = Time::default();
         Attr {

@@ -47,7 +47,7 @@ macro_rules! kinds {
                 match number { $($number => Some(ChangeKind::$name),)* _ => None }
             }
 
-            /// As it is printed.
+            /// Label of the kind in output.
             pub fn label(self) -> &'static str {
                 match self { $(ChangeKind::$name => $label,)* }
             }
@@ -121,8 +121,8 @@ impl ChangeMask {
         ChangeMask(self.0 | other.0)
     }
 
-    /// What `text` makes of this set: `+XATTR -CLOSE` add to it and take from it; names without a sign (and `ALL`) are a set
-    /// of their own. Words are apart by blanks or commas.
+    /// Set that `text` makes of this one: `+XATTR -CLOSE` add to it and take from it. Names without a sign
+    /// (and `ALL`) are a new set. Blanks or commas separate words.
     pub fn changed(self, text: &str) -> Result<ChangeMask, String> {
         let words = || text.split([' ', ',', '\t', '\n']).filter(|word| !word.is_empty());
         let plain = words().filter(|word| !word.starts_with(['+', '-'])).count();
@@ -175,7 +175,7 @@ impl FromStr for ChangeMask {
     }
 }
 
-/// Where a name was before a rename.
+/// Name before a rename.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangeSource {
     /// The renamed file.
@@ -193,21 +193,21 @@ pub struct Change {
     pub kind: ChangeKind,
     /// More about it, by type.
     pub flags: u32,
-    /// When.
+    /// Time of the change.
     pub time: Time,
-    /// To what; of RENME: to what stood at the new name, if anything did.
+    /// Changed inode; of RENME: the inode that had the new name, if any did.
     pub target: Option<Ino>,
     /// Directory of `name`.
     pub parent: Option<Ino>,
     /// The name, where one was made, moved or removed.
     pub name: Vec<u8>,
-    /// Of RENME: where the name was before.
+    /// Old name; of RENME only.
     pub source: Option<ChangeSource>,
     /// User and group of the program that made the change, where they are known.
     pub user: Option<(u32, u32)>,
     /// Address of the client; empty for what the MDT did by itself.
     pub nid: String,
-    /// Of XATTR: the attribute.
+    /// Name of the attribute; of XATTR only.
     pub xattr: Vec<u8>,
 }
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::code::Code;
 
-/// What happened, to what, why, whether data is safe, and what to do next.
+/// Description of a failure: what happened, to what, why, whether data is safe, and what to do next.
 ///
 /// Rules for the texts (STYLE section 7): the verb first; the thing as the user named it; numbers with units; `next`
 /// is a command where one exists; outer text never repeats the inner.
@@ -15,7 +15,7 @@ use crate::code::Code;
 pub struct Fault {
     /// Stable number; decides the errno, the explanation and where the message belongs.
     pub code: Code,
-    /// What happened, without its subject: `cannot create`.
+    /// Failed action, without its subject: `cannot create`.
     pub what: Cow<'static, str>,
     /// The thing it happened to, as the user named it: `/scratch/run7/out.h5`.
     pub subject: Cow<'static, str>,
@@ -23,7 +23,7 @@ pub struct Fault {
     pub why: Vec<Cow<'static, str>>,
     /// Whether data is safe; empty where no data is concerned.
     pub data: Cow<'static, str>,
-    /// What to do next; empty where the code's own advice is all there is.
+    /// Next step; empty where the code's own advice is all there is.
     pub next: Cow<'static, str>,
 }
 

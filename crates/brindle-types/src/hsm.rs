@@ -14,9 +14,9 @@ pub const HSM_DIRTY: u32 = 0x02;
 pub const HSM_RELEASED: u32 = 0x04;
 /// The copy was completed.
 pub const HSM_ARCHIVED: u32 = 0x08;
-/// It is never to be released.
+/// The file is never to be released.
 pub const HSM_NORELEASE: u32 = 0x10;
-/// It is never to be archived.
+/// The file is never to be archived.
 pub const HSM_NOARCHIVE: u32 = 0x20;
 /// The copy was lost.
 pub const HSM_LOST: u32 = 0x40;
@@ -79,7 +79,7 @@ pub struct ArchivedCopy {
     pub data_version: Pair,
     /// The attempt that has made it.
     pub attempt: Pair,
-    /// Its length.
+    /// Length of the copy.
     pub size_bytes: u64,
     /// BLAKE3 of its bytes.
     pub checksum: [u8; 32],
@@ -88,12 +88,12 @@ pub struct ArchivedCopy {
 /// Whether actions are given out (`hsm_control`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HsmControl {
-    /// They are.
+    /// Actions are given out.
     #[default]
     Enabled,
-    /// They are queued, and wait.
+    /// Actions are queued, and wait.
     Disabled,
-    /// They are refused.
+    /// New actions are refused.
     Stopped,
 }
 

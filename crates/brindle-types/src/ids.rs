@@ -130,7 +130,7 @@ impl ObjectId {
         ObjectId { ino, generation: stripe.generation, stripe: stripe.index }
     }
 
-    /// Which stripe of its file it is.
+    /// Stripe of the object.
     pub fn named(&self) -> Stripe {
         Stripe { generation: self.generation, index: self.stripe }
     }
@@ -213,9 +213,9 @@ impl Role {
 /// Role and index of a target within its file system; `OST000a`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TargetId {
-    /// Its role.
+    /// Role of the target.
     pub role: Role,
-    /// Its index.
+    /// Index of the target.
     pub index: u16,
 }
 

@@ -1,4 +1,4 @@
-//! How a file's bytes lie on targets.
+//! Layout of a file: the placement of its bytes on targets.
 
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +24,7 @@ pub const COMPONENTS_MAX: usize = 32;
 /// End of a component that reaches to the end of the file, wherever that is.
 pub const EOF: u64 = u64::MAX;
 
-/// Which OSTs a file may lie on.
+/// Choice of the OSTs that a file may lie on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PoolChoice {
@@ -45,7 +45,7 @@ pub struct StripePolicy {
     pub start_ost: Option<i32>,
     /// OSTs in the wanted order, a stripe each; empty: any OSTs.
     pub osts: Vec<u16>,
-    /// Where OSTs are chosen from.
+    /// Set of OSTs to choose from.
     pub pool: Option<PoolChoice>,
 }
 
@@ -62,16 +62,16 @@ impl StripePolicy {
 /// Wishes for one component.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ComponentPolicy {
-    /// Where it ends, in bytes of the file; [`EOF`] for the last.
+    /// End of the component, in bytes of the file; [`EOF`] for the last.
     pub end_bytes: u64,
-    /// How it is striped.
+    /// Stripe policy of the component.
     pub stripe: StripePolicy,
 }
 
 /// Wishes of a user, or of a directory's default, for new files.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LayoutPolicy {
-    /// Of the whole file, if there are no components.
+    /// Stripe policy of the whole file, if there are no components.
     pub stripe: StripePolicy,
     /// Components in order, from the beginning of the file to [`EOF`]; none for a file that is striped alike everywhere.
     pub components: Vec<ComponentPolicy>,
@@ -86,7 +86,7 @@ impl From<StripePolicy> for LayoutPolicy {
 /// Names an object of a file: a stripe of a component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Stripe {
-    /// Of the component.
+    /// Generation of the component.
     pub generation: Gen,
     /// Within the component.
     pub index: u32,
@@ -107,7 +107,7 @@ pub struct Component {
     pub generation: Gen,
     /// Stripe size in bytes.
     pub stripe_size_bytes: u32,
-    /// How many OSTs, and which first, as it was asked for.
+    /// Policy that was asked for: number of OSTs, and the first one.
     pub asked: StripePolicy,
     /// OST index of each stripe; empty until the first write in it.
     pub osts: Vec<u16>,
@@ -121,7 +121,7 @@ impl Component {
         !self.osts.is_empty()
     }
 
-    /// Its stripes and the OST of each, in order.
+    /// Stripes of the component and the OST of each, in order.
     pub fn stripes(&self) -> impl Iterator<Item = (Stripe, u16)> + '_ {
         let stripe = |index: usize| Stripe { generation: self.generation, index: index as u32 };
         self.osts.iter().enumerate().map(move |(index, ost)| (stripe(index), *ost))
@@ -142,7 +142,7 @@ impl Component {
     }
 }
 
-/// How a regular file's bytes lie.
+/// Layout of a regular file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layout {
     /// Changed by every change of the layout; OSTs refuse older ones.
@@ -151,7 +151,8 @@ pub struct Layout {
     pub body: Pair,
     /// Whether the bytes lie in the MDT (then no component has objects yet).
     pub inline: bool,
-    /// Where bytes lie, or will lie once they leave the MDT: in order, without gaps, from 0 to [`EOF`].
+    /// Components in order, without gaps, from 0 to [`EOF`]. Bytes lie there, or will once they leave the
+    /// MDT.
     pub components: Vec<Component>,
 }
 

@@ -10,8 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::Name;
 
-/// Everything that an answer tells beside itself. Places (`at`) are those in the log of the MDT: of two facts about the
-/// same thing the one with the higher place is newer. They mean nothing from one term of the MDT to the next.
+/// Cache updates in an answer, beside its outcome. Places (`at`) are positions in the log of the MDT: of two
+/// facts about the same thing, the one with the higher place is newer. Places of different terms of the MDT
+/// cannot be compared.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheUpdates {
     /// Directories whose lease the caller holds.
@@ -54,7 +55,8 @@ pub struct InodeNews {
     pub ino: Ino,
     /// Place in the log at which that was so.
     pub at: u64,
-    /// Its attributes, if a lease of the caller covers them. Otherwise they have changed, or are gone.
+    /// Attributes of the inode, if a lease of the caller covers them. Otherwise they have changed, or the
+    /// inode is gone.
     pub known: Option<Covered>,
 }
 
@@ -63,8 +65,9 @@ pub struct InodeNews {
 pub struct Covered {
     /// The attributes.
     pub attr: Attr,
-    /// The directory whose lease it is: a directory's own, the one with the only name of anything else. That of a directory's
-    /// parent covers its rights only ([`brindle_types::attr::Rights`]); everything else is what it was at that place.
+    /// The directory whose lease it is: a directory's own, the one with the only name of anything else. The
+    /// lease of a directory's parent covers its rights only ([`brindle_types::attr::Rights`]); everything
+    /// else is what it was at that place.
     pub by: Ino,
 }
 

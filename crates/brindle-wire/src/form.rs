@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::frame::encode_behind;
 
-/// How new the forms are that may be written in a file system. Raised by an administrator, when every server can read the next one.
+/// Newest forms that may be written in a file system. An administrator raises the level when every server can
+/// read the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct FormatLevel(pub u16);
 
@@ -88,7 +89,7 @@ macro_rules! first_form {
 // Values of rows that are types of others.
 first_form!(3 => Change, u64, Vec<u8>);
 
-/// Why bytes are not read.
+/// Reason why bytes are not read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unreadable {
     /// A later release has written them, in this version.

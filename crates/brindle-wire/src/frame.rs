@@ -80,7 +80,7 @@ pub enum Priority {
     /// A program waits for it.
     #[default]
     Normal = 1,
-    /// Nobody waits for it.
+    /// Background work: no user waits for it.
     Background = 2,
 }
 
@@ -95,7 +95,7 @@ impl Priority {
     }
 }
 
-/// Everything about a frame that is not its body or bulk.
+/// Fields of a frame other than its body and bulk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Protocol version that the body is written in; set by the connection.
@@ -128,8 +128,8 @@ pub struct Header {
     pub session_epoch: Pair,
     /// Milliseconds after which the sender stops waiting; 0 for never.
     pub deadline_ms: u32,
-    /// Of a request: hash of the job that this is done for; 0 for none. Of a reply: the wall clock of whoever answers, in nanoseconds
-    /// since 1970 ([`Header::answered_at_ns`]).
+    /// Request: hash of the job that the work is done for; 0 for none. Reply: wall clock of the answering side, in nanoseconds since 1970
+    /// ([`Header::answered_at_ns`]).
     pub job_key: u64,
     /// Largest bulk that the reply may carry; counted against the connection's credits.
     pub reply_bulk_max: u32,
@@ -144,8 +144,9 @@ pub struct Header {
     /// Length in bytes of what stands at the end of the body: the [`crate::cache_updates::CacheUpdates`] of a reply, the [`JobTag`] of a request;
     /// 0 for none.
     pub cache_updates_len: u32,
-    /// Of an MDT's reply: the version of its table of fenced sessions. Of a client's request: the highest that an MDT has told it. An OST
-    /// that knows an older table fetches it first, so that what a session was ended for never meets late writes of that session.
+    /// Reply of an MDT: the version of its table of fenced sessions. Request of a client: the highest version that an MDT has told it. An
+    /// OST that knows an older table fetches the new one first. So data given to others after the end of a session never meets late writes
+    /// of that session.
     pub fences_version: u64,
 }
 
@@ -214,7 +215,7 @@ struct RawHeader {
 }
 
 const _: () = assert!(size_of::<RawHeader>() == HEADER_LEN);
-/// Where the header's own checksum lies.
+/// Position of the header's own checksum.
 const CRC_AT: std::ops::Range<usize> = 4..8;
 
 fn role_byte(target: Option<TargetId>) -> u8 {
@@ -403,7 +404,7 @@ fn check_version(kind: Kind, version: u16) -> Result<(), Fault> {
 /// here and the receivers in `brindle-net` set them.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Frame {
-    /// Everything about the frame that is not its body or bulk.
+    /// Fields of the frame other than its body and bulk.
     pub header: Header,
     /// The message, as [`encode_body`] wrote it.
     pub body: Bytes,
@@ -556,7 +557,7 @@ pub fn encode_behind<T: Serialize + ?Sized, const N: usize>(first: [u8; N], valu
         let len = N + written.len();
         return Bytes::copy_from_slice(&room[..len]);
     }
-    // It is longer, or cannot be written at all.
+    // The body is longer, or cannot be written at all.
     let mut bytes = Vec::with_capacity(2 * ROOM_BYTES);
     bytes.extend(first);
     postcard::to_extend(value, bytes).expect("values are made of types with known lengths").into()

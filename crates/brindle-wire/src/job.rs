@@ -17,7 +17,8 @@ const UID_BYTES: usize = 4;
 /// Longest tag in bytes.
 pub const TAG_BYTES_MAX: usize = UID_BYTES + NAME_BYTES_MAX;
 
-/// For which job and user something is done. Its name has 1 to [`NAME_BYTES_MAX`] bytes, of letters, digits and `. _ - + : @ / % = ~`.
+/// Job and user that work is done for. The name has 1 to [`NAME_BYTES_MAX`] bytes, of letters, digits and `.
+/// _ - + : @ / % = ~`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobTag {
     uid: u32,
@@ -50,7 +51,7 @@ impl JobTag {
         self.uid
     }
 
-    /// As it stands behind a body: the user, big-endian, and the name.
+    /// Bytes of the tag as they follow a body: the user, big-endian, and the name.
     pub fn encode(&self) -> Vec<u8> {
         [&self.uid.to_be_bytes()[..], self.name().as_bytes()].concat()
     }
@@ -86,7 +87,7 @@ impl fmt::Debug for JobTag {
 /// Values of one kind: how many, and what they come to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
-    /// How many.
+    /// Number of values.
     pub count: u64,
     /// The smallest; 0 if there are none.
     pub min: u64,
@@ -94,7 +95,7 @@ pub struct Tally {
     pub max: u64,
     /// All together.
     pub sum: u64,
-    /// Their squares together. Like the sum it stays at the largest number that there is.
+    /// Sum of the squares. Both sums saturate.
     pub sum_squares: u64,
 }
 
@@ -112,11 +113,11 @@ impl Tally {
 /// The tables of counters that a server keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum UsageBy {
-    /// By job.
+    /// Rows by job.
     Job,
-    /// By user id.
+    /// Rows by user id.
     User,
-    /// By the host of the mount.
+    /// Rows by the host of the mount.
     Client,
 }
 
@@ -146,7 +147,7 @@ pub struct UsageReq {
     pub clear: Option<String>,
 }
 
-/// Who asked for what.
+/// Requests by client, user and job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UsageResp {
     /// Now, in nanoseconds since 1970.

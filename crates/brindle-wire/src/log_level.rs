@@ -17,9 +17,9 @@ pub struct LogLevelReq {
 /// The level.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogLevelResp {
-    /// As it is now.
+    /// Level now.
     pub level: String,
-    /// As it was.
+    /// Level before.
     pub before: String,
 }
 

@@ -26,7 +26,7 @@ pub struct TargetEntry {
     pub id: TargetId,
     /// Identity given at format time; an index belongs to one identity for ever.
     pub uuid: [u8; 16],
-    /// Where it is served now, best first.
+    /// Addresses at which the target is served now, best first.
     pub nids: Vec<Nid>,
     /// Raised by every change of who serves it; fences everything older.
     pub epoch: u32,
@@ -68,7 +68,7 @@ impl ReplicaSet {
 /// A host of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostEntry {
-    /// Its name.
+    /// Name of the host.
     pub name: String,
     /// Addresses of its node daemon, best first; none if it has none.
     pub nids: Vec<Nid>,
@@ -81,7 +81,7 @@ pub struct HostEntry {
 pub struct Network {
     /// The number behind `tcp` in its addresses.
     pub rail: u8,
-    /// Its name for people: `ib0`, `management`.
+    /// Name of the network, for people: `ib0`, `management`.
     pub name: String,
 }
 
@@ -91,7 +91,7 @@ pub const POOLS_MAX: usize = 1024;
 /// A named set of OSTs that layouts can ask for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pool {
-    /// Its name.
+    /// Name of the pool.
     pub name: PoolName,
     /// Indices of its OSTs, ascending.
     pub osts: Vec<u16>,
@@ -125,9 +125,9 @@ pub struct Map {
 /// A target that was taken out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemovedTarget {
-    /// Its id then; another target may have it by now.
+    /// Former id of the target; another target may have it by now.
     pub id: TargetId,
-    /// Its identity.
+    /// Identity of the target.
     pub uuid: [u8; 16],
 }
 

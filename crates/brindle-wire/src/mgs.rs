@@ -41,7 +41,7 @@ pub struct RegisterResp {
     pub map: Map,
     /// Epoch under which the target serves.
     pub epoch: u32,
-    /// How often to send a heartbeat, milliseconds.
+    /// Interval of heartbeats, in milliseconds.
     pub heartbeat_ms: u32,
 }
 message!(RegisterReq => RegisterResp, Register);
@@ -53,7 +53,7 @@ pub struct GetMapReq {
     pub fs: FsName,
     /// Version that the caller has; 0 for none.
     pub known_version: u64,
-    /// How long to wait for a newer one, milliseconds.
+    /// Longest wait for a newer map, in milliseconds.
     pub wait_ms: u32,
 }
 
@@ -72,7 +72,7 @@ pub struct HeartbeatReq {
     pub fs: FsName,
     /// The target.
     pub target: TargetId,
-    /// Its identity.
+    /// Identity of the target.
     pub uuid: [u8; 16],
     /// Epoch that it serves under.
     pub epoch: u32,
@@ -88,14 +88,14 @@ pub struct HeartbeatResp {
 }
 message!(HeartbeatReq => HeartbeatResp, Heartbeat);
 
-/// How much an event matters.
+/// Severity of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum EventLevel {
-    /// It was asked for, or all is well again.
+    /// A user asked for the change, or all is well again.
     Info,
-    /// Something was changed so that work goes on.
+    /// Brindle has changed something so that work goes on.
     Warning,
-    /// Somebody may have to wait.
+    /// Users may have to wait.
     Error,
 }
 
@@ -110,16 +110,16 @@ impl EventLevel {
     }
 }
 
-/// Something that has happened in the cluster.
+/// Event of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
     /// Rises with every event of the file system.
     pub number: u64,
-    /// When, seconds since 1970.
+    /// Time of the event, in seconds since 1970.
     pub at_s: i64,
     /// Kind of event, such as `target.silent`. These words do not change.
     pub name: String,
-    /// How much it matters.
+    /// Severity.
     pub level: EventLevel,
     /// The host or target.
     pub subject: String,
@@ -132,7 +132,7 @@ pub struct Event {
 pub struct EventsReq {
     /// Number of the last one that is known; 0 for none.
     pub after: u64,
-    /// How long to wait for one, milliseconds.
+    /// Longest wait for an event, in milliseconds.
     pub wait_ms: u32,
 }
 
@@ -151,7 +151,7 @@ pub struct NoteTermReq {
     pub fs: FsName,
     /// The MDT.
     pub target: TargetId,
-    /// Its identity, from the superblock.
+    /// Identity of the target, from the superblock.
     pub uuid: [u8; 16],
     /// The term.
     pub term: u32,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::mds::report::WriteReport;
 use crate::message;
 
-/// Which right is taken back.
+/// Right that is recalled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Recall {
     /// The right to keep pages of a file that nobody writes: drop them all, and from now on mark every READ.
@@ -75,7 +75,7 @@ pub struct LayoutNotice {
     pub ino: Ino,
     /// Kept pages from this byte on are dropped as well; below `u64::MAX` if the file was cut.
     pub drop_from: u64,
-    /// Of the cut, or of the last one before.
+    /// Truncate epoch of the cut, or of the last one before.
     pub truncate_epoch: Pair,
 }
 
@@ -137,7 +137,7 @@ message!(ClosedNotice => ClosedAck, ClosedNotice);
 /// The session was ended (lease ran out, or an administrator removed it).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionEndNotice {
-    /// Why, for the client's log.
+    /// Reason, for the client's log.
     pub reason: String,
 }
 

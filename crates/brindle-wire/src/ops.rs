@@ -49,7 +49,7 @@ impl Op {
     /// Whether a target of this role answers it.
     pub fn is_served_by(self, role: Role) -> bool {
         match self as u16 {
-            // The one that every server has.
+            // `TargetInfo`: every server answers it.
             5 => true,
             1..300 => role == Role::Mdt,
             300..400 => role == Role::Ost,

@@ -72,7 +72,7 @@ impl Principals {
 /// The process at the other end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Principal {
-    /// Its kind.
+    /// Kind of the principal.
     pub kind: PrincipalKind,
     /// Name of its host. A session belongs to the host that opened it.
     pub host: String,

@@ -84,7 +84,7 @@ pub struct Hello {
     pub software: String,
     /// Name of its host, for messages and status.
     pub host: String,
-    /// Features it has beyond the version: bits `FEATURE_*`. Those that are not known mean nothing.
+    /// Features it has beyond the version: bits `FEATURE_*`. Unknown bits mean nothing.
     pub features: u64,
 }
 

@@ -9,7 +9,7 @@ use brindle_types::{Code, Fault, Result};
 
 use crate::exit::Done;
 
-/// How long such a process may take until it works.
+/// Longest time until such a process works.
 const READY_LIMIT: Duration = Duration::from_secs(60);
 
 /// Starts this program with the arguments that `arguments` makes for a log file, and waits until it works. `what` names it in faults.

@@ -1,8 +1,8 @@
 //! Completions of the shell: `brindle completion SHELL` prints a script that asks this binary at each TAB, so that names
 //! which exist now are offered ([`live`]).
 //!
-//! The script sets [`VARIABLE`] and gives the words typed so far behind `--`. Whatever goes wrong then, nothing is said: a
-//! message in the middle of somebody's command line helps nobody.
+//! The script sets [`VARIABLE`] and gives the words typed so far behind `--`. No failure is reported then: a
+//! message in the middle of a command line helps no user.
 
 pub mod live;
 
@@ -17,7 +17,7 @@ use clap_complete::env::{Bash, EnvCompleter, Fish, Zsh};
 use crate::cli;
 use crate::exit::Done;
 
-/// By this the script tells which shell asks.
+/// Variable by which the script tells which shell asks.
 const VARIABLE: &str = "BRINDLE_COMPLETE";
 /// Names under which the binary is called.
 const NAMES: [&str; 3] = ["brindle", "lfs", "lctl"];
@@ -109,7 +109,7 @@ fn typed(arguments: &[OsString]) -> Option<&[OsString]> {
     arguments.get(2..)
 }
 
-/// What is completed: under the names of Lustre's commands, those.
+/// Command to complete: under the name of one of Lustre's commands, that command.
 fn command_of(name: Option<&OsString>) -> clap::Command {
     let all = cli::declaration();
     let name = name.map(Path::new).and_then(Path::file_name).unwrap_or_default();
@@ -117,7 +117,7 @@ fn command_of(name: Option<&OsString>) -> clap::Command {
     named.and_then(|named| all.find_subcommand(named).cloned()).unwrap_or(all)
 }
 
-/// What is offered where nothing is typed yet: options only if there is nothing else, so that a single name is completed.
+/// Offers for an empty word: options only if there is nothing else, so that a single name is completed.
 fn without_options(text: &str, separator: &str) -> String {
     let (options, names): (Vec<&str>, Vec<&str>) =
         text.split(separator).filter(|one| !one.is_empty()).partition(|one| one.starts_with('-'));

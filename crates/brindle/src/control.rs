@@ -25,7 +25,7 @@ impl Control {
         Ok(Control { mount: MountHere::of(path)?, runtime: runtime()? })
     }
 
-    /// Where it is mounted.
+    /// Line of the mount in the mount table.
     pub fn mount(&self) -> &MountLine {
         self.mount.line()
     }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use brindle_stdx::request_rate::{self, BEATS_PER_WAKE};
 
-/// Where the kernel takes the request: 32 bits in the machine's order, in microseconds, by linux/pm_qos.h.
+/// Device that takes the request: 32 bits in the machine's order, in microseconds, by linux/pm_qos.h.
 const REQUEST: &str = "/dev/cpu_dma_latency";
 /// Says how processors sleep here.
 const IDLE_DRIVER: &str = "/sys/devices/system/cpu/cpuidle/current_driver";
@@ -28,18 +28,19 @@ const VIRTUAL: &str = "haltpoll";
 const REAL_US: u32 = 5;
 /// Busy begins when [`BEATS_PER_WAKE`] requests come within this time.
 const BUSY_WITHIN: Duration = Duration::from_millis(50);
-/// How often a busy process is looked at; busy ends when fewer than [`BEATS_PER_WAKE`] requests came since the last look.
+/// Interval at which a busy process is checked. Busy ends when fewer than [`BEATS_PER_WAKE`] requests came
+/// since the last check.
 const LOOK: Duration = Duration::from_millis(100);
 
 static HELD: AtomicBool = AtomicBool::new(false);
 
-/// How fast processors have to wake up while this process is busy.
+/// Latency within which processors have to wake up while this process is busy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CpuLatency {
-    /// What suits the machine: no sleep at all in a virtual machine, the lightest one elsewhere.
+    /// Choice by machine: no sleep at all in a virtual machine, the lightest one elsewhere.
     #[default]
     Auto,
-    /// As the system has it.
+    /// No request: the setting of the system.
     System,
     /// Within this many microseconds.
     Micros(u32),
@@ -53,7 +54,7 @@ impl FromStr for CpuLatency {
             "auto" => Ok(CpuLatency::Auto),
             "system" => Ok(CpuLatency::System),
             number => {
-                // What is written must be positive as the kernel's signed number.
+                // The number must be positive as the kernel's signed number.
                 let us =
                     number.strip_suffix("us").unwrap_or(number).parse().ok().filter(|us| *us <= 1_000_000);
                 us.map(CpuLatency::Micros)

@@ -17,9 +17,9 @@ use brindle_types::{Code, Fault, Result};
 use crate::bb::SocketArg;
 use crate::exit::Done;
 
-/// How long a phase of a job waits for an orchestrator that does not run.
+/// Longest wait of a phase of a job for an orchestrator that does not run.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The same, of what Slurm itself waits for.
+/// Longest wait of calls that Slurm itself waits for.
 const SHORT_PATIENCE: Duration = Duration::from_secs(3);
 /// Largest job script.
 const SCRIPT_MAX_BYTES: u64 = 4 << 20;

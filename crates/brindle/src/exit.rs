@@ -1,4 +1,4 @@
-//! How a command ends: exit codes (users-study section 3), and the one place that prints a fault.
+//! End of a command: exit codes (users-study section 3), and the one place that prints a fault.
 
 use std::process::ExitCode;
 
@@ -10,7 +10,7 @@ use crate::print;
 /// A command that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Done {
-    /// Everything is as asked.
+    /// Success: all is as asked.
     Ok,
     /// Some of it was done; the rest was said on standard error.
     Partly,
@@ -57,11 +57,11 @@ pub fn warn(fault: &Fault) {
     eprintln!("warning: {fault}");
 }
 
-/// What clap has to say: help and version are no failure.
+/// Prints a message of clap: help and version are no failure.
 pub fn usage(e: &clap::Error) -> ExitCode {
     let printed = e.print();
     if e.use_stderr() {
-        // Nothing can be done about a closed standard error.
+        // Nothing helps against a closed standard error.
         return codes::USAGE.into();
     }
     let failed = printed.err().filter(|e| e.kind() != std::io::ErrorKind::BrokenPipe);

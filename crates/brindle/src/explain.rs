@@ -38,13 +38,13 @@ pub struct Args {
 pub struct CodeView {
     /// The code, such as `E4003`.
     code: String,
-    /// Its name.
+    /// Name of the code.
     name: String,
-    /// What it says, in some words.
+    /// Meaning, in some words.
     title: &'static str,
-    /// What it says.
+    /// Meaning.
     explanation: &'static str,
-    /// What to do.
+    /// Next step.
     next: &'static str,
     /// The number of the error that programs see.
     errno: i32,

@@ -17,16 +17,16 @@ const PAUSE: Duration = Duration::from_millis(200);
 pub enum Show {
     /// None.
     Nothing,
-    /// Of each file.
+    /// Progress of each file.
     Files,
-    /// Of the job as a whole.
+    /// Progress of the job as a whole.
     Whole,
-    /// What is worked on.
+    /// Progress by file or target.
     Subjects,
 }
 
 impl Show {
-    /// This, where somebody looks and wants no JSON.
+    /// Returns this choice on a terminal without JSON, else [`Show::Nothing`].
     pub fn on_terminal(self, json: bool) -> Show {
         if !json && std::io::stderr().is_terminal() { self } else { Show::Nothing }
     }

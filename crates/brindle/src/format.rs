@@ -64,11 +64,11 @@ pub fn parse<T: std::str::FromStr<Err = String>>(text: &str) -> std::result::Res
 /// A target that was made, or would be.
 #[derive(Serialize, JsonSchema)]
 pub struct FormatView {
-    /// Its full name.
+    /// Full name of the target.
     target: String,
-    /// Its directory.
+    /// Directory of the target.
     dir: String,
-    /// Its uuid, in hexadecimal digits, once it is made.
+    /// Uuid of the target, in hexadecimal digits, once it is made.
     uuid: Option<String>,
     /// Names in the directory that go.
     destroys: Vec<String>,

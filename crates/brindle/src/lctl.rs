@@ -180,7 +180,7 @@ pub fn parameter_table() -> Vec<(String, &'static str, bool)> {
     host.chain(params::KINDS.iter().flat_map(of)).collect()
 }
 
-/// What Lustre has and Brindle has not, and why; for the reference.
+/// Parameters of Lustre that Brindle lacks, with the reason; for the reference.
 pub fn absent_parameters() -> &'static [(&'static [&'static str], &'static str)] {
     params::ABSENT
 }

@@ -1,4 +1,4 @@
-//! The one binary: parses arguments, calls the crates below, prints.
+//! The one binary of Brindle: parses arguments, calls the crates below, prints.
 //!
 //! Started under another name it behaves as that tool: `lfs` and `lctl` (Lustre's texts), `rbh-report`, `rbh-find` and `rbh-du` (Robinhood's), `dacctl` (Slurm's calls), `mount.brindle` (for fstab). Everything
 //! else is `brindle NOUN VERB`; [`cli`] is the table of contents. Invariant: only this crate parses arguments and

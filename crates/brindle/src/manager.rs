@@ -24,14 +24,14 @@ use crate::exit::Done;
 use crate::format::{parse, runtime};
 use crate::serve::{failed, say, start_log, stop_signal};
 
-/// Where the manager keeps its files unless told otherwise.
+/// Default directory of the manager's files.
 pub const DIR_DEFAULT: &str = "/var/lib/brindle/manager";
-/// Where browsers find it unless told otherwise.
+/// Default address of the console.
 const LISTEN_DEFAULT: &str = "127.0.0.1:8443";
 
 /// Sender of mail unless told otherwise.
 const MAIL_FROM_DEFAULT: &str = "brindle@localhost";
-/// Where Debian has the program that sends mail.
+/// Path of the program that sends mail, on Debian.
 const SENDMAIL_DEFAULT: &str = "/usr/sbin/sendmail";
 
 /// Arguments of `brindle manager`.
@@ -202,7 +202,7 @@ fn place(args: &Args) -> Result<Place> {
 
 fn announcement(manager: &Arc<Manager>, address: SocketAddr, fingerprint: String) -> Result<Managing> {
     let scheme = if fingerprint.is_empty() { "http" } else { "https" };
-    // Nobody can open 0.0.0.0: the name of this host stands for it.
+    // Browsers cannot open 0.0.0.0: the name of this host stands for it.
     let host = if address.ip().is_unspecified() { brindle_host::name() } else { String::new() };
     let url = match host.as_str() {
         "" => format!("{scheme}://{address}/"),

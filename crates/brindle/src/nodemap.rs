@@ -304,7 +304,7 @@ fn in_words(nodemap: &NodemapView) -> String {
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-/// Its hosts and addresses.
+/// Hosts and addresses of a nodemap.
 fn members(nodemap: &NodemapView) -> String {
     match nodemap.name == brindle_wire::mgs::nodemap::DEFAULT_NODEMAP {
         true => "all others".to_owned(),

@@ -129,7 +129,7 @@ pub fn run(command: &Command) -> Result<Done> {
     match command {
         Command::Create(args) => {
             let place = args.fs.place()?;
-            // What cannot be added is found before the pool is made.
+            // Unknown OSTs are refused before the pool is made.
             let osts = given(args, &place, false)?;
             let mut done = change(&place, &args.pool, PoolChange::Create)?;
             if !osts.is_empty() {

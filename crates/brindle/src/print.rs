@@ -62,12 +62,12 @@ impl<W: Write> fmt::Write for Raw<W> {
 
 /// Prints on standard error.
 pub fn err(text: fmt::Arguments<'_>) {
-    // There is no third place to say it.
+    // There is no third place for the message.
     let _ = fmt::write(&mut Raw { out: io::stderr().lock(), error: None }, text);
 }
 
-/// Why not all of the output could be printed; `None` also where its reader has gone, because that is no failure.
-/// Called when a command is at its end.
+/// Reason why not all of the output could be printed; `None` also if its reader has gone, because that is no
+/// failure. Called at the end of a command.
 pub fn failed() -> Option<Fault> {
     let mut error = first_error();
     if error.is_none() {

@@ -64,7 +64,7 @@ pub struct SetArgs {
 pub struct Striped {
     /// The path, as given.
     pub path: PathBuf,
-    /// Of a regular file.
+    /// Layout; of a regular file only.
     pub layout: Option<Layout>,
     /// Policy of a new file here; for directories.
     pub effective: LayoutPolicy,
@@ -156,7 +156,7 @@ impl Striped {
         if let Some(layout) = &self.layout {
             return layout.components.iter().map(Part::of).collect();
         }
-        // What an MDT has taken as a policy can be planned.
+        // A policy that an MDT has accepted can be planned.
         let planned = brindle_layout::plan(&self.effective).unwrap_or_default();
         planned.iter().map(|p| Part::asked(p.start, p.end, &p.asked)).collect()
     }
@@ -193,7 +193,7 @@ impl Striped {
         self.main().and_then(|part| part.pool).unwrap_or_default()
     }
 
-    /// Where the bytes are: `mdt` while they lie in the MDT, otherwise `raid0`.
+    /// Pattern of the file: `mdt` while the bytes lie in the MDT, otherwise `raid0`.
     pub fn pattern(&self) -> &'static str {
         let inline = self.layout.as_ref().is_some_and(|l| l.inline);
         // An empty file has no bytes anywhere, and shows where they will lie.
@@ -263,7 +263,7 @@ struct StripeView {
     components: Vec<Part>,
     /// Size of the file.
     size_bytes: u64,
-    /// Its FID.
+    /// FID of the file.
     fid: String,
 }
 
@@ -327,7 +327,7 @@ fn print(all: &[Striped], output: Output) -> Result<()> {
     Ok(())
 }
 
-/// For people.
+/// Description for people.
 fn describe(s: &Striped) -> String {
     let mut text = format!("{}\n", paths::text(&s.path));
     let mut line = |name: &str, value: String| text.push_str(&format!("  {name:<16} {value}\n"));

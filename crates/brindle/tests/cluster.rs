@@ -211,7 +211,7 @@ struct Served(std::process::Child);
 
 impl Drop for Served {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -418,7 +418,7 @@ fn readers_of_a_changelog_come_stay_and_go() {
     check("changelog", &without_index(&cluster.normal(&text.join("\n"))));
 }
 
-/// What bash offers for the last of these words.
+/// Offers of bash for the last of these words.
 fn offered(cluster: &Cluster, words: &[&str]) -> Vec<String> {
     let program = std::path::Path::new(env!("CARGO_BIN_EXE_brindle"));
     let path = format!("{}:{}", program.parent().unwrap().display(), std::env::var("PATH").unwrap());

@@ -1,5 +1,6 @@
-//! The exact text of what people read: help, messages, JSON. Files in `snapshots/`; `BRINDLE_SNAPSHOTS=update` writes
-//! them. What differs from run to run (the scratch directory, pids, ports) is replaced by a word in capitals.
+//! The exact text of what people read: help, messages, JSON. Files in `snapshots/`;
+//! `BRINDLE_SNAPSHOTS=update` writes them. A word in capitals replaces text that differs from run to run (the
+//! scratch directory, pids, ports).
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 

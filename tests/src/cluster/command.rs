@@ -6,15 +6,15 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-/// What timeout(1) ends with when it killed the command.
+/// Exit code of timeout(1) when it killed the command.
 const KILLED: i32 = 137;
 /// Code of a command that was killed because of its limit.
 pub const TIMED_OUT: i32 = -1;
 
-/// What a finished command printed.
+/// Output of a finished command.
 #[derive(Clone, Debug)]
 pub struct Output {
-    /// Its command line.
+    /// Command line.
     pub line: String,
     /// Exit code.
     pub code: i32,

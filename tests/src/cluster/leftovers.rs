@@ -45,10 +45,10 @@ pub fn abort_mounts(base: &Path) {
     for mount in mounted().iter().filter(|m| m.fuse && m.at.starts_with(base)) {
         if !Path::new("/sys/fs/fuse/connections").join(&mount.minor).exists() {
             let (kind, none) = ("fusectl", rustix::mount::MountFlags::empty());
-            // It is mounted, or the connection is gone.
+            // The file system is mounted already, or the connection is gone.
             let _ = rustix::mount::mount("none", "/sys/fs/fuse/connections", kind, none, None);
         }
-        // It may be gone already.
+        // The connection may be gone already.
         let _ = std::fs::write(format!("/sys/fs/fuse/connections/{}/abort", mount.minor), "1");
     }
 }
@@ -94,14 +94,14 @@ pub fn clear(base: &Path) -> Vec<String> {
     }
     for namespace in namespaces_of(base) {
         found.push(format!("network namespace {namespace}"));
-        // What cannot be deleted is swept by the next run.
+        // The next run sweeps a namespace that cannot be deleted.
         let _ = std::process::Command::new("ip").args(["netns", "delete", &namespace]).status();
     }
     if base.join("state").exists() {
         found.push(format!("files in {}", base.join("state").display()));
     }
     if !mounted().iter().any(|m| m.at.starts_with(base)) {
-        // What cannot be removed is swept by the next run.
+        // The next run sweeps a directory that cannot be removed.
         let _ = std::fs::remove_dir_all(base);
     }
     found

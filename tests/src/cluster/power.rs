@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 const SHUTDOWN: libc::c_ulong = 0x8004_587d;
 /// Do not even write the log.
 const NO_LOG_FLUSH: u32 = 2;
-/// How long an unmount may be refused because a killed process is still being taken apart.
+/// Longest time for which an unmount may be refused because a killed process is still being taken apart.
 const BUSY_LIMIT: Duration = Duration::from_secs(10);
 
 /// Makes the file system mounted at `at` refuse everything from now on, without writing anything back.

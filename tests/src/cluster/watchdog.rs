@@ -56,7 +56,7 @@ impl Drop for Watchdog {
         *self.shared.over.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take() {
-            // It only waits and writes to /sys.
+            // The thread only waits and writes to /sys.
             let _ = thread.join();
         }
     }

@@ -1,5 +1,5 @@
-//! What an administrator is told in the night, on a real cluster: without the MGS, with a dead OST, with a disk that
-//! became read-only, about a mount point that is taken, after a killed mount daemon.
+//! Tests of messages to an administrator in the night, on a real cluster: without the MGS, with a dead OST,
+//! with a disk that became read-only, about a mount point that is taken, after a killed mount daemon.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use brindle_tests::cluster::{Cluster, Options};
 
 use crate::dice::seed;
 
-/// How long a status may take however many servers are away.
+/// Longest time of a status, however many servers are away.
 const STATUS_LIMIT: Duration = Duration::from_secs(8);
 
 /// Targets on small disks of their own: how full the disk of this machine is must not be part of what is compared.
@@ -57,7 +57,7 @@ fn a_disk_that_refuses_writes_is_in_the_status() {
     std::fs::write(&untouched, vec![9; 1 << 20]).unwrap();
     let at = cluster.a().display().to_string();
     assert!(cluster.brindle(&["sync", &at]).ok());
-    // From here on the OST has nothing in its memory of what nobody asks for.
+    // From here on the OST has only requested bytes in its memory.
     cluster.kill(&["ost1"]);
     cluster.start(&["ost1"]);
     assert_eq!(std::fs::read(&path).unwrap(), vec![7; 1 << 20]);
@@ -72,13 +72,13 @@ fn a_disk_that_refuses_writes_is_in_the_status() {
     assert_eq!(status.code, 8, "{status}");
     assert!(status.stdout.contains("status: the disk returns errors: dev-OST0001"), "{status}");
     assert!(status.stdout.contains("Read-only file system"), "{status}");
-    // What was written before is still read.
+    // Bytes written before are still read.
     assert_eq!(std::fs::read(&path).unwrap(), vec![7; 1 << 20]);
     assert_eq!(std::fs::read(&untouched).unwrap(), vec![9; 1 << 20]);
     cluster.down();
 }
 
-/// As the kernel does it when the disk below fails.
+/// Makes the file system read-only, as the kernel does when the disk below fails.
 fn become_read_only(dir: &std::path::Path) {
     let source = Command::new("findmnt").args(["-no", "SOURCE"]).arg(dir).output().unwrap();
     let device = String::from_utf8(source.stdout).unwrap();

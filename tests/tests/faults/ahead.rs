@@ -17,7 +17,7 @@ const READ: usize = 4096;
 const READS: u64 = 1024;
 /// Requests for all of it: a megabyte each, the first read, which is none in sequence, and what that leaves for the end.
 const REQUESTS_MAX: u64 = 4 + 2;
-/// How long something may take that comes at once, and how often it is looked for.
+/// Longest wait for an event that comes at once, and the interval of the checks.
 const SLACK: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Rounds of a writer and a reader in turns.
@@ -80,7 +80,7 @@ fn small_reads_of_a_file_that_somebody_writes_travel_together_and_are_fresh() {
         }
     }
 
-    // What is cut off is not read, and what takes its place is zeros.
+    // Bytes that were cut off are not read, and their place reads as zeros.
     for page in 0..8 {
         generation(&reader, page);
     }
@@ -92,7 +92,7 @@ fn small_reads_of_a_file_that_somebody_writes_travel_together_and_are_fresh() {
     assert_eq!(bytes, [0; READ]);
     drop((reader, writer));
 
-    // The same with O_DIRECT, where nobody writes, and by somebody who also writes himself.
+    // O_DIRECT reads give the same, where no client writes, and where the reader also writes.
     let file = File::create(&a).unwrap();
     (0..READS).for_each(|page| write(&file, page, 0));
     drop(file);

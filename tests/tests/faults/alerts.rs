@@ -19,9 +19,9 @@ use serde_json::Value;
 use crate::damage::objects;
 use crate::stripes::BLOCK;
 
-/// How long an alert may take: the longest waits for an agent for 20 s, and for a lease.
+/// Longest time until an alert: the slowest waits for an agent for 20 s, and for a lease.
 const LIMIT: Duration = Duration::from_secs(60);
-/// Where the first block of data lies in an object's file.
+/// Position of the first block of data in an object's file.
 const DATA_AT: u64 = 2 * BLOCK as u64;
 /// More than 85 % of an OST of 96 MiB, with what its file system takes, and not all of it.
 const FILLING_BYTES: usize = 67 << 20;
@@ -109,7 +109,7 @@ impl Manager {
 
 impl Drop for Manager {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -177,7 +177,7 @@ fn alerts_are_raised_once_and_ended_once_whoever_is_killed() {
     let manager = Manager::start(&cluster, &url);
     let quiet = manager.alerts(&cluster, &["list"]);
     assert_eq!((quiet.code, quiet.stdout.trim()), (0, "no alerts"), "{quiet}");
-    // Nobody works for the archive.
+    // No agent works for the archive.
     let waiting = cluster.a().join("waiting");
     fs::write(&waiting, b"x").unwrap();
     cluster.lfs(&["hsm_archive", "--archive", "1", waiting.to_str().unwrap()]);
@@ -202,7 +202,7 @@ fn alerts_are_raised_once_and_ended_once_whoever_is_killed() {
     let unknown = manager.alerts(&cluster, &["ack", "99999"]);
     assert!(!unknown.ok() && unknown.text.contains("E5061"), "{unknown}");
     until(&notices, "raised", &["E5056"], "MDT0000");
-    // Who is killed knows afterwards what was told, and what the cluster did.
+    // A killed manager knows afterwards which alerts were raised, and what the cluster did.
     let before = manager.history();
     drop(manager);
     let manager = Manager::start(&cluster, &url);

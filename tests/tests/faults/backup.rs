@@ -67,7 +67,7 @@ fn a_lost_mdt_comes_back_from_its_backup() {
     assert!(taken.ok(), "{taken}");
     assert!(cluster.brindle(&["mdt", "show", text(&backup)]).ok());
     assert_eq!(fs::metadata(&backup).unwrap().mode() & 0o777, 0o600, "nobody else reads small files in it");
-    // What is done to files after the backup leaves its marks at the OSTs.
+    // Changes of files after the backup leave their marks at the OSTs.
     let (cut, moved) = (a.join("large"), a.join("moved"));
     fs::OpenOptions::new().write(true).open(&cut).unwrap().set_len(CUT_TO).unwrap();
     cluster.lfs(&["migrate", "-c", "2", text(&moved)]);
@@ -100,7 +100,7 @@ fn a_lost_mdt_comes_back_from_its_backup() {
 
     wait("the mount goes on", || fs::metadata(&files[0].0).is_ok());
     same_bytes(&fs::read(&files[0].0).unwrap(), &files[0].1, "small");
-    // It has its old length again, with zeros behind the cut.
+    // The file has its old length again, with zeros behind the cut.
     let mut expected = files[1].1.clone();
     expected[CUT_TO as usize..].fill(0);
     same_bytes(&fs::read(&cut).unwrap(), &expected, "a file that was cut");
@@ -114,7 +114,8 @@ fn a_lost_mdt_comes_back_from_its_backup() {
     file.sync_all().unwrap();
     drop(file);
     same_bytes(&fs::read(&cut).unwrap(), &files[1].1, "a file that was cut is written again");
-    // Its former objects are there yet, or set aside: right bytes or an error at once, and neither zeros nor a wait without end.
+    // The former objects are there yet, or set aside. A read gives the right bytes or an error at once, and
+    // neither zeros nor an endless wait.
     match fs::read(&moved) {
         Ok(found) => same_bytes(&found, &bytes(3, 1 << 20), "a file that was moved"),
         Err(e) => assert_eq!(e.raw_os_error(), Some(libc::EIO)),
@@ -125,7 +126,7 @@ fn a_lost_mdt_comes_back_from_its_backup() {
     fs::write(&new, bytes(11, 4 << 20)).unwrap();
     same_bytes(&fs::read(&new).unwrap(), &bytes(11, 4 << 20), "new");
 
-    // Nobody takes the old disk for the MDT any more.
+    // No server takes the old disk for the MDT any more.
     cluster.kill(&["mdt0"]);
     let restored = dir.with_extension("restored");
     fs::rename(&dir, &restored).unwrap();

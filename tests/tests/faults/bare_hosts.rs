@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use brindle_tests::cluster::{Cluster, Options, Output, binary};
 
-/// How long something may take that happens at once.
+/// Longest wait for an event that happens at once.
 const LIMIT: Duration = Duration::from_secs(20);
 /// Directories of the machine that the hosts mount theirs on.
 const MOUNT_POINTS: [&str; 3] = ["/etc/brindle", "/var/lib/brindle", "/run/brindle"];
@@ -31,7 +31,7 @@ pub(crate) fn sh(cluster: &Cluster, host: &str, script: &str) -> Output {
     cluster.brindle(&words(cluster, host, script))
 }
 
-/// What a script on a host printed, which has to succeed.
+/// Output of a script on a host; the script has to succeed.
 pub(crate) fn said(cluster: &Cluster, host: &str, script: &str) -> String {
     let out = sh(cluster, host, script);
     assert!(out.ok(), "{out}");
@@ -80,7 +80,7 @@ fn mark(number: u32) -> String {
     format!("{}.{number}", 7_000_000 + std::process::id())
 }
 
-/// What of a bare cluster could be left on the machine.
+/// Traces of a bare cluster that could be left on the machine.
 struct Traces {
     dir: String,
     namespaces: Vec<String>,
@@ -234,7 +234,8 @@ fn processes_of_a_bare_host_die_and_hang_with_it() {
     }
     assert_eq!(host(&cluster, &["shape", "h1", "1gbit"])["rate_bits_per_second"], 1_000_000_000);
     said(&cluster, "h1", "touch /var/lib/brindle/disk /etc/brindle/kept");
-    // One who waits for a command on the host and is stopped meanwhile does not keep the host from ending.
+    // A process that waits for a command on the host, and is stopped meanwhile, does not keep the host from
+    // ending.
     stop(&sent);
     assert_eq!(host(&cluster, &["kill", "h1", "--destroy-disks"])["state"], "dead");
     assert!(found(&sleeper).is_empty() && found(&orphan).is_empty());

@@ -26,9 +26,9 @@ const LEASE: Duration = Duration::from_secs(6);
 const SLACK: Duration = Duration::from_secs(10);
 /// Longest time that a process is stopped.
 const STOPPED_MAX: Duration = Duration::from_secs(60);
-/// How often it is looked whether something has begun.
+/// Interval at which a test checks whether an action has begun.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// How often bytes are sent that wait for too long: one request more for each.
+/// Interval at which bytes are sent that have waited too long: one request more for each.
 const SENT_EVERY_MS: u128 = 200;
 
 /// A process that does not run until this is dropped, or for too long: a failed test would wait for it for ever.
@@ -44,7 +44,7 @@ impl Stopped {
         std::thread::spawn(move || {
             // Ends when the sender is dropped, or when the time is up.
             let _ = dropped.recv_timeout(STOPPED_MAX);
-            // It may have ended.
+            // The process may have ended.
             let _ = kill_process(pid, Signal::CONT);
         });
         Stopped { _running_again: running_again }
@@ -112,7 +112,7 @@ fn small_writes_travel_together_and_are_seen_at_once() {
         (WRITES * BLOCK as u64).div_ceil(1 << 20) + 2 + (since.elapsed().as_millis() / SENT_EVERY_MS) as u64;
     assert!(sent <= most, "{WRITES} writes of {BLOCK} bytes were {sent} requests, and may be {most}");
 
-    // What is in the buffer is part of the file for everybody.
+    // Buffered bytes are part of the file for all clients.
     let end = WRITES * BLOCK as u64;
     file.write_all_at(b"one", end).unwrap();
     assert_eq!(file.metadata().unwrap().size(), end + 3);
@@ -175,7 +175,7 @@ fn a_recall_waits_for_an_ost_that_is_away_and_costs_nobody_the_session() {
     let reader = std::thread::spawn(move || {
         let mut bytes = Vec::new();
         let read = File::open(&theirs).and_then(|mut file| file.read_to_end(&mut bytes));
-        // Nobody listens if the test has failed.
+        // After a failed test nobody listens.
         let _ = tell.send(read.map(|_| bytes));
     });
     let early = told.recv_timeout(LEASE + Duration::from_secs(3));
@@ -198,7 +198,7 @@ fn a_recall_waits_for_an_ost_that_is_away_and_costs_nobody_the_session() {
     cluster.assert_sound();
 }
 
-/// What was changed through a mapping is written back before its page can go.
+/// Bytes changed through a mapping are written back before their page can go.
 #[test]
 fn a_recall_waits_for_pages_of_a_mapping_whose_ost_is_away_and_costs_nobody_the_session() {
     seed("behind-mapped");
@@ -217,7 +217,7 @@ fn a_recall_waits_for_pages_of_a_mapping_whose_ost_is_away_and_costs_nobody_the_
     let reader = std::thread::spawn(move || {
         let mut bytes = [0; 7];
         let read = File::open(&theirs).and_then(|file| file.read_exact_at(&mut bytes, 0));
-        // Nobody listens if the test has failed.
+        // After a failed test nobody listens.
         let _ = tell.send(read.map(|()| bytes));
     });
     let early = told.recv_timeout(LEASE + Duration::from_secs(3));
@@ -231,7 +231,8 @@ fn a_recall_waits_for_pages_of_a_mapping_whose_ost_is_away_and_costs_nobody_the_
     cluster.assert_sound();
 }
 
-/// The same where both write the file, so that no right is recalled: one empties it while a page of the other is on its way.
+/// Both mounts write the file, so no right is recalled: one empties it while a page of the other is on its
+/// way.
 #[test]
 fn who_empties_a_file_waits_for_pages_of_a_mapping_whose_ost_is_away_and_costs_nobody_the_session() {
     seed("behind-emptied");
@@ -254,7 +255,7 @@ fn who_empties_a_file_waits_for_pages_of_a_mapping_whose_ost_is_away_and_costs_n
     wait_until_in_call(told.recv().unwrap(), libc::SYS_msync);
     let (tell, told) = mpsc::channel();
     let emptying = std::thread::spawn(move || {
-        // Nobody listens if the test has failed.
+        // After a failed test nobody listens.
         let _ = tell.send(theirs.set_len(0));
     });
     let early = told.recv_timeout(LEASE + Duration::from_secs(3));
@@ -281,7 +282,7 @@ fn programs_start_while_written_bytes_wait_for_an_ost_that_is_away() {
     let (tell, told) = mpsc::channel();
     let copy = file.try_clone().unwrap();
     let other = std::thread::spawn(move || {
-        // Nobody listens if the test has failed.
+        // After a failed test nobody listens.
         let _ = tell.send(Command::new("true").status().map(drop));
         drop(copy);
         let _ = tell.send(Ok(()));
@@ -298,8 +299,8 @@ fn programs_start_while_written_bytes_wait_for_an_ost_that_is_away() {
     cluster.assert_sound();
 }
 
-/// Somebody else takes every block of the file systems below the OSTs, after bytes were acknowledged and before they are sent. The room
-/// for them is there: it was allocated when it was promised.
+/// Another program takes every block of the file systems below the OSTs, after bytes were acknowledged and
+/// before they are sent. The room for them is there: it was allocated when it was promised.
 #[test]
 fn what_was_acknowledged_finds_room_where_others_fill_the_disk_below() {
     const ACKNOWLEDGED: u64 = 64;
@@ -308,7 +309,7 @@ fn what_was_acknowledged_finds_room_where_others_fill_the_disk_below() {
     let cluster = Cluster::up("behind-others", &options);
     let path = cluster.a().join("f");
     let file = File::create(&path).unwrap();
-    // What comes back with these writes is the grant.
+    // The grant comes back with these writes.
     for round in 0..8 {
         write_blocks(&file, 1, round * 8..(round + 1) * 8).unwrap();
         file.sync_all().unwrap();

@@ -18,15 +18,15 @@ use crate::crew::striped_dir;
 use crate::dice::seed;
 use crate::stripes::{self, BLOCK};
 
-/// How long a silent client may hold others up: its lease.
+/// Longest time for which a silent client may hold others up: its lease.
 const LEASE: Duration = Duration::from_secs(6);
-/// What may come on top of it.
+/// Additional time.
 const SLACK: Duration = Duration::from_secs(10);
-/// How long the space of a file may stay that only the dead client had open.
+/// Longest time until the space of a file is free that only the dead client had open.
 const RECLAIM_LIMIT: Duration = Duration::from_secs(30);
 /// Blocks of the file that was not synced to its end.
 const BLOCKS: u64 = 640;
-/// Of them, those that were synced.
+/// Number of these blocks that were synced.
 const SYNCED_BLOCKS: u64 = 320;
 
 #[test]
@@ -120,7 +120,7 @@ fn a_cut_whose_caller_was_killed_takes_the_pages_of_its_own_mount_too() {
         std::thread::sleep(Duration::from_millis(10));
     }
 
-    // Nothing here asks for attributes.
+    // No call here asks for attributes.
     page.truncate(4096);
     while reader.read_at(&mut page, BEHIND).unwrap() > 0 {
         assert!(since.elapsed() < SLACK, "bytes of before the cut are still there");

@@ -46,7 +46,7 @@ fn an_ordinary_user_changes_nothing_of_the_file_system() {
     let targets = cluster.brindle(&["target", "list", &a]).stdout;
     assert!(!targets.contains("draining") && targets.contains("OST0001"), "{targets}");
     assert!(cluster.brindle(&["pool", "list", "--path", &a]).stdout.contains("has no pools"));
-    // The same by root.
+    // Root may run the same command.
     assert!(cluster.brindle(commands[0]).ok());
 }
 

@@ -14,9 +14,9 @@ use crate::stripes::{self, BLOCK};
 
 /// Blocks of each file, all in one object of one region.
 const BLOCKS: u64 = 256;
-/// Where the first block of data lies in an object's file: behind header and sums.
+/// Position of the first block of data in an object's file: behind header and sums.
 const DATA_AT: u64 = 2 * BLOCK as u64;
-/// What `fsck` exits with when it found something.
+/// Exit code of `fsck` with findings.
 const FINDINGS: i32 = 8;
 
 /// A file and its object.
@@ -114,7 +114,7 @@ fn cut_short(object: &Path, dice: &mut Dice) -> u64 {
 fn swap(one: &Path, other: &Path) {
     let temp = one.with_extension("swap");
     std::fs::rename(one, &temp).unwrap();
-    // They may lie on different OSTs of one disk; each gets the other's bytes under its own name.
+    // The objects may lie on different OSTs of one disk; each gets the other's bytes under its own name.
     std::fs::rename(other, one).unwrap();
     std::fs::rename(&temp, other).unwrap();
 }
@@ -148,7 +148,7 @@ fn names_it(text: &str, victim: &Victim) -> bool {
     text.contains(&object) || text.contains(&fid) || text.lines().any(|line| line.ends_with(&path))
 }
 
-/// How a test makes the bytes of a file durable.
+/// Ways in which a test makes the bytes of a file durable.
 const DURABLE: [&str; 4] = ["closed", "fsynced", "o_sync", "migrated"];
 /// Length of a file that loses its object.
 const LOST_BYTES: usize = 3_000_000;
@@ -177,7 +177,7 @@ fn errno<T>(outcome: std::io::Result<T>) -> Option<i32> {
     outcome.err().and_then(|e| e.raw_os_error())
 }
 
-/// What every way to use a file comes to; all of them have to fail with EIO.
+/// Results of every way to use a file; all of them have to fail with EIO.
 fn uses(path: &Path, copy: &Path) -> Vec<(&'static str, Option<i32>)> {
     let open = || OpenOptions::new().read(true).write(true).open(path).unwrap();
     let by_fd = |call: &dyn Fn(i32) -> i64| {

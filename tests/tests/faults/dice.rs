@@ -53,7 +53,8 @@ pub fn seed(test: &str) -> u64 {
     seed
 }
 
-/// How often a test repeats its faults: 1 in `make test`, more in the soak (`BRINDLE_FAULT_ROUNDS`).
+/// Number of repetitions of the faults of a test: 1 in `make test`, more in the soak
+/// (`BRINDLE_FAULT_ROUNDS`).
 pub fn rounds() -> u64 {
     std::env::var("BRINDLE_FAULT_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
 }

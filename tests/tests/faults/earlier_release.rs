@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 
 use brindle_tests::cluster::Cluster;
 
-/// What the fixture's script ran to list contents and attributes of all files.
+/// Command of the fixture's script that lists contents and attributes of all files.
 const LIST: &str = "export LC_ALL=C
 find . -type f | sort | xargs -d '\\n' sha256sum
 find . -mindepth 1 -printf '%y %s %m %n %U %G %T@ %P\\n' | sort -k 8";
 
 /// The MDT hears of a new map at once; three times slack and more.
 const TOLD_WITHIN: Duration = Duration::from_secs(10);
-/// How often that is tried.
+/// Interval of the tries.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 fn fixture(release: &str) -> PathBuf {
@@ -64,7 +64,8 @@ fn a_cluster_of_release_0_1_0_opens_and_goes_on() {
     projects_after_an_upgrade(&cluster);
 }
 
-/// What the earlier release could not have read is refused until all servers are new, and an administrator says so.
+/// Features that the earlier release could not read are refused until all servers are new, and an
+/// administrator raises the level.
 fn projects_after_an_upgrade(cluster: &Cluster) {
     let dir = cluster.a().join("dir").display().to_string();
     let set: [&str; 7] = ["lfs", "project", "-p", "7", "-s", "-r", &dir];

@@ -8,7 +8,7 @@ use brindle_tests::cluster::{Cluster, Output, binary};
 use crate::bare_hosts::{said, sh, start, until};
 use crate::dice::seed;
 
-/// Where clients mount: in a directory that each host has for itself.
+/// Mount point of clients: in a directory that each host has for itself.
 pub(crate) const MOUNT: &str = "/run/brindle/m";
 
 /// `brindle ARGS` on a host.
@@ -16,7 +16,7 @@ pub(crate) fn brindle(cluster: &Cluster, host: &str, args: &str) -> Output {
     sh(cluster, host, &format!("'{}' {args}", binary().display()))
 }
 
-/// The same, which has to succeed.
+/// Runs `brindle` on a host; the command has to succeed.
 pub(crate) fn done(cluster: &Cluster, host: &str, args: &str) -> String {
     said(cluster, host, &format!("'{}' {args}", binary().display()))
 }
@@ -77,7 +77,7 @@ pub(crate) fn made(name: &str) -> (Cluster, Vec<Child>) {
     (cluster, daemons)
 }
 
-/// Nothing of the daemons is left when their hosts are gone.
+/// Ends the cluster; no daemon is left when its host is gone.
 pub(crate) fn end(cluster: Cluster, daemons: Vec<Child>) {
     cluster.down();
     for mut daemon in daemons {
@@ -112,7 +112,7 @@ fn a_cluster_is_made_on_empty_machines_and_outlives_the_death_of_a_server() {
         "h3",
         &format!("cd {MOUNT} && md5sum -c sum && for i in 1 2 3 4 5 6; do cmp d/f copy$i || exit 1; done"),
     );
-    // As a file: nothing to change, then one more OST.
+    // The cluster as a file: nothing to change, then one more OST.
     let exported = done(&cluster, "h1", "cluster export > /run/brindle/c.toml; cat /run/brindle/c.toml");
     assert!(exported.contains("OST0001"), "{exported}");
     let same = done(&cluster, "h1", "cluster apply /run/brindle/c.toml");
@@ -136,7 +136,7 @@ fn a_removed_host_is_cut_off_and_joins_again_as_a_new_one() {
         let refused = brindle(&cluster, "h1", &format!("node remove {host}"));
         assert!(!refused.ok() && refused.text.contains(why), "{refused}");
     }
-    // Whoever is no administrator removes nobody.
+    // A host that is no administrator removes no host.
     for host in ["h2", "h3"] {
         let refused = brindle(&cluster, host, "node remove h3 --mgs h1");
         assert!(refused.text.contains("E1021"), "{refused}");
@@ -145,7 +145,7 @@ fn a_removed_host_is_cut_off_and_joins_again_as_a_new_one() {
     done(&cluster, "h1", "node remove h3");
     let told = |needle: &str| brindle(&cluster, "h3", "status --mgs h1").text.contains(needle);
     until("the refusal", || told("E8017"));
-    // Nothing of it is written any more.
+    // The removed host writes nothing any more.
     mount(&cluster, "h1");
     let size = || said(&cluster, "h1", &format!("cat {MOUNT}/f; stat -c %s {MOUNT}/log"));
     let before = size();
@@ -155,7 +155,7 @@ fn a_removed_host_is_cut_off_and_joins_again_as_a_new_one() {
     assert!(cluster.dev(&["host", "kill", "h3"]).ok());
     waits.wait().unwrap();
     assert!(cluster.dev(&["host", "start", "h3"]).ok());
-    // Its old identity is of no use; with a new one it is a host again.
+    // The old identity of the host is of no use; with a new one it is a host again.
     let again = join(&cluster, "h3", "client");
     assert!(again.text.contains("this host is of a cluster already"), "{again}");
     said(&cluster, "h3", "rm /etc/brindle/identity.pem");

@@ -81,7 +81,7 @@ fn striped(cluster: &Cluster, at: &Path, ost: &str) {
     cluster.lfs(&["setstripe", "-c", "1", "-i", ost, at.to_str().unwrap()]);
 }
 
-/// What is there, past the page cache.
+/// Reads the file past the page cache.
 fn read_direct(path: &Path) -> std::io::Result<Vec<u8>> {
     let mut found = Vec::new();
     OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path)?.read_to_end(&mut found)?;
@@ -114,7 +114,7 @@ fn a_dead_ost_fails_its_own_files_only_and_only_where_that_is_asked_for() {
 
     let killed = cluster.dev(&["host", "kill", "oss2"]);
     assert!(killed.ok(), "{killed}");
-    // Nobody knows yet, so this is taken; that it cannot be sent is told by fsync.
+    // The failure is not known yet, so the write is accepted; fsync tells that it cannot be sent.
     mine.write_all_at(b"taken", 0).unwrap();
     let since = Instant::now();
     let waits = AtomicBool::new(true);

@@ -23,7 +23,7 @@ const RUN: u64 = 64;
 const REFUSE_LIMIT: Duration = Duration::from_secs(10);
 /// The MDT asks the OSTs for their space every few seconds; until then new files may still go to the full one.
 const NOTICE_LIMIT: Duration = Duration::from_secs(15);
-/// How long freed space may take to be usable.
+/// Longest time until freed space is usable.
 const RECLAIM_LIMIT: Duration = Duration::from_secs(40);
 /// Content of the small files: as much as lies in the MDT.
 const SMALL: usize = 7000;
@@ -100,13 +100,14 @@ fn f11_appends_that_meet_a_full_ost_lie_one_behind_the_other() {
     cluster.assert_sound();
 }
 
-/// The other OST has room for what is written, and not for what lies behind it on the full one: no more moves than layouts make
-/// necessary, and where there is no room for that either the write is refused. It is not tried for ever.
+/// The other OST has room for the written bytes, but not for the bytes behind them on the full OST. Then no
+/// more moves than layouts make necessary. If there is no room even for that, the write is refused. It is not
+/// tried for ever.
 #[test]
 fn f11_a_write_for_whose_neighbours_no_ost_has_room_ends() {
     const HOLE: u64 = 16 << 20;
     const BEHIND: u64 = 24 << 20;
-    /// What the other OST has left.
+    /// Space left on the other OST.
     const LEFT: u64 = 8 << 20;
     const HOLE_BLOCKS: u64 = HOLE / BLOCK as u64;
     const BEHIND_BLOCKS: u64 = BEHIND / BLOCK as u64;
@@ -139,8 +140,8 @@ fn f11_a_write_for_whose_neighbours_no_ost_has_room_ends() {
     }
     println!("f11-hole: {done} of {HOLE_BLOCKS} blocks of the hole found room");
     assert!(done * BLOCK as u64 > 2 << 20, "the other OST has room for more than {done} blocks");
-    // What the full OST still took in front (often nothing), the pieces, and what lies behind: a component for each piece would be
-    // too many at last.
+    // The components are: the part in front that the full OST still took (often nothing), the pieces, and the
+    // part behind. A component for each piece would be too many in the end.
     let layout = cluster.lfs(&["getstripe", &cluster.a().join("holed").display().to_string()]);
     assert!((2..=3).contains(&layout.matches("lcme_id:").count()), "{layout}");
     let bytes = std::fs::read(cluster.b().join("holed")).unwrap();
@@ -237,7 +238,7 @@ fn others_go_on(cluster: &Cluster) {
     let dir = cluster.a().join("elsewhere");
     std::fs::create_dir(&dir).unwrap();
     cluster.lfs(&["setstripe", "-c", "1", &dir.display().to_string()]);
-    // Until the MDT has asked the OSTs again, a turn of the round robin may still be the full one's.
+    // Until the MDT has asked the OSTs again, the round robin may still choose the full one.
     let since = Instant::now();
     let mut in_a_row = 0;
     while in_a_row < 8 {
@@ -258,7 +259,7 @@ fn others_go_on(cluster: &Cluster) {
 }
 
 fn new_file(path: &Path) -> io::Result<()> {
-    // What an earlier try left is on the full OST.
+    // A file of an earlier try is on the full OST.
     let _ = std::fs::remove_file(path);
     let file = File::create_new(path)?;
     write_run(&file, 10, 0..RUN).and_then(|()| file.sync_all())

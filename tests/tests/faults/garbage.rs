@@ -1,5 +1,5 @@
-//! F16: garbage at every server's port while programs work. Nobody dies, programs see nothing of it, memory stays bounded,
-//! and who sends garbage is disconnected.
+//! F16: garbage at every server's port while programs work. No process dies, programs see nothing of it,
+//! memory stays bounded, and senders of garbage are disconnected.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -19,9 +19,9 @@ use crate::load::{Ground, Load, verify};
 const IDLE: usize = 1000;
 /// Garbage connections at each server in one round.
 const CONNECTIONS: u64 = 120;
-/// How long a server may take to hang up on garbage; it should take less than a second on an idle machine.
+/// Longest time until a server hangs up on garbage; an idle machine should need less than a second.
 const HANG_UP_LIMIT: Duration = Duration::from_secs(5);
-/// How much more memory a server may use afterwards.
+/// Most additional memory that a server may use afterwards.
 const GROWTH_MAX_BYTES: u64 = 256 << 20;
 
 #[test]

@@ -114,7 +114,7 @@ fn links_are_shaped_and_bad_wishes_change_nothing() {
     assert!(status.text.contains("dev host start") && status.text.contains("oss1"), "{status}");
     host(&cluster, &["start", "oss1"]);
     cluster.down();
-    // The same hosts start again, with their data; others are refused.
+    // The same hosts start again, with their data; other hosts are refused.
     let other = cluster.dev(&["up", "--hosts=3"]);
     assert!(!other.ok() && other.text.contains("keeps the hosts"), "{other}");
     for wish in ["--osts=9", "--mount=/mnt", "--no-mount"] {
@@ -144,7 +144,7 @@ fn killed_start(cluster: &Cluster, hosts_told: usize) {
     up.wait().unwrap();
 }
 
-/// Nothing of the hosts is left that had been started, or were about to be.
+/// A killed start leaves nothing of the hosts that had been started, or were about to be.
 #[test]
 fn a_start_that_was_killed_leaves_nothing_behind() {
     let cluster = Cluster::up("hosts-killed", &Options { mounts: 1, ..OPTIONS });
@@ -159,7 +159,7 @@ fn a_start_that_was_killed_leaves_nothing_behind() {
     }
     let stopped = cluster.dev(&["host", "kill", "oss1"]);
     assert!(!stopped.ok() && stopped.text.contains("the cluster is stopped"), "{stopped}");
-    // What a killed start left does not keep the next one from starting either.
+    // The remains of a killed start do not keep the next one from starting either.
     killed_start(&cluster, 1);
     let again = cluster.dev(&["up"]);
     assert!(again.ok() || again.text.contains("a cluster runs there already"), "{again}");

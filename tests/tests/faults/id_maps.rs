@@ -78,7 +78,7 @@ fn files(cluster: &Cluster) {
     assert_eq!(owners("shared/f"), ["5000:5001", "2000:2001", "1000:1001"]);
     did(cluster, "h2", 2000, &format!("chgrp 2000 {f} && chown 2000 {f}"));
     assert_eq!(owners("shared/f"), ["5000:5000", "2000:2000", "1000:1000"]);
-    // Nobody is given what has no number in the file system, by whomever.
+    // No user can give a file to a number that the file system does not know.
     for script in [format!("chgrp 4242 {f}"), format!("chown 4242 {f}")] {
         refused(&sh(cluster, "h3", &script), "not permitted");
         refused(&as_user(cluster, "h3", 1000, &script), "not permitted");

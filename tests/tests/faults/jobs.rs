@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::leases::metrics;
 
-/// How long something may take that is only waited for.
+/// Longest wait for an event whose time does not matter.
 const LIMIT: Duration = Duration::from_secs(60);
 /// A job that no other program here has.
 const JOB: &str = "brindle-test-4711";
@@ -89,7 +89,7 @@ fn what_a_job_does_is_counted_for_it_at_every_server() {
     let targets: Vec<&str> = row["targets"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
     assert!(targets.iter().any(|t| t.ends_with("MDT0000")) && targets.len() > 1, "{targets:?}");
 
-    // Who has no job goes by program and user.
+    // A program without a job counts by program and user.
     shell(&format!("cp {0}/large {0}/copy", dir.display()), None);
     until(&cluster, "the copy", "cp.0", |row| number(row, "written_bytes") >= WRITTEN as u64);
     assert_eq!(number(&told(&cluster, "jobs", JOB).unwrap(), "written_bytes"), (WRITTEN + 6) as u64);

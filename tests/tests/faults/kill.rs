@@ -116,11 +116,12 @@ fn locks(cluster: &Cluster) -> u64 {
     line.rsplit(' ').next().and_then(|n| n.parse::<f64>().ok()).expect("a number") as u64
 }
 
-/// Who converts a lock gives the old one up first. When the MDT dies while it waits, it must not declare what others have got since.
+/// A conversion of a lock first gives the old lock up. If the MDT dies while the conversion waits, the client
+/// must not declare a lock that others have got since.
 #[test]
 fn a_lock_that_is_being_converted_is_held_by_nobody_else_after_a_restart() {
     const ROUNDS: usize = 4;
-    /// How long a second owner is looked for, where there must be none.
+    /// Time for which a second owner is looked for; there must be none.
     const LOOK: Duration = Duration::from_millis(300);
     seed("converted-lock");
     let cluster = Cluster::up("converted-lock", &Options { osts: 1, mounts: 2, ..Options::default() });
@@ -145,7 +146,7 @@ fn a_lock_that_is_being_converted_is_held_by_nobody_else_after_a_restart() {
             flock(&b, FlockOperation::LockExclusive).unwrap();
             cluster.kill(&["mdt0"]);
             cluster.start(&["mdt0"]);
-            // Such an open waits until everybody has declared what it had.
+            // An open like this waits until all clients have declared their state.
             std::fs::write(cluster.b().join(format!("after{round}")), b"x").unwrap();
             std::thread::sleep(LOOK);
             is_free.store(true, Ordering::SeqCst);
@@ -160,7 +161,7 @@ fn a_lock_that_is_being_converted_is_held_by_nobody_else_after_a_restart() {
 /// taken back of its call is not what its parent has held before.
 #[test]
 fn a_lock_that_a_killed_child_has_asked_for_once_more_stays_with_its_parent() {
-    /// How long somebody else is looked for who gets it.
+    /// Time in which another client could get the lock.
     const LOOK: Duration = Duration::from_millis(500);
     seed("shared-lock");
     let cluster = Cluster::up("shared-lock", &Options { osts: 1, mounts: 2, ..Options::default() });
@@ -174,7 +175,7 @@ fn a_lock_that_a_killed_child_has_asked_for_once_more_stays_with_its_parent() {
     child.kill().unwrap();
     child.wait().unwrap();
     cluster.start(&["mdt0"]);
-    // Such an open waits until everybody has declared what it had.
+    // An open like this waits until all clients have declared their state.
     std::fs::write(cluster.b().join("after"), b"x").unwrap();
     let since = Instant::now();
     let try_lock = || flock(&b, FlockOperation::NonBlockingLockExclusive);

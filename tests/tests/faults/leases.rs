@@ -1,4 +1,4 @@
-//! What operations cost: requests at the MDT and at the OSTs, counted. Leases of directories answer the rest.
+//! Costs of operations: requests at the MDT and at the OSTs, counted. Leases of directories answer the rest.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -21,7 +21,7 @@ use crate::dice::seed;
 const ROUNDS: usize = 40;
 /// Files of a directory that is listed in several requests.
 const MANY: usize = 2000;
-/// How long the kernel may take to tell that files are closed.
+/// Longest time until the kernel tells that files are closed.
 const CLOSED_LIMIT: Duration = Duration::from_secs(10);
 
 /// Requests so far, by target and operation.
@@ -60,7 +60,7 @@ pub fn requests(cluster: &Cluster, op: &str) -> u64 {
     counts(cluster).into_iter().filter(|((_, name), _)| name == op).map(|(_, count)| count).sum()
 }
 
-/// What a process tells of itself.
+/// Text of the metrics of a process.
 pub fn metrics(url: &str) -> String {
     let place = url.strip_prefix("http://").expect("http").split('/').next().expect("an address");
     let mut stream = TcpStream::connect(place).expect("the metrics can be asked for");
@@ -183,8 +183,8 @@ fn operations_cost_the_requests_that_they_must() {
     let absent = cost(&cluster, |n| assert!(fs::metadata(a.join(format!("none{n}"))).is_err()));
     assert_eq!(absent, BTreeMap::new(), "so is what it has not made");
 
-    // The other mount lists once, and knows what it has listed; as soon as it is given leases: directories that somebody
-    // has just changed under others are contested for a while.
+    // The other mount lists once, and knows the entries as soon as it is given leases. A directory that
+    // another client has just changed is contested for a while.
     leased(&cluster, &b);
     fs::read_dir(&b).unwrap().for_each(|entry| drop(entry.unwrap().metadata().unwrap()));
     let listed = cost(&cluster, |_| assert_eq!(fs::read_dir(&b).unwrap().count(), ROUNDS));
@@ -192,7 +192,7 @@ fn operations_cost_the_requests_that_they_must() {
     let known = cost(&cluster, |n| ls(&b.join(format!("f{n}"))));
     assert_eq!(known, BTreeMap::new(), "ls -l asks no OST and for no extended attribute");
 
-    // Also when the listing ends before the first file is looked at, as with ls -l, find and du.
+    // The same holds when the listing ends before the first file is looked at, as with ls -l, find and du.
     for n in 0..MANY {
         File::create(a.join(format!("m{n}"))).unwrap();
     }
@@ -224,7 +224,7 @@ fn operations_cost_the_requests_that_they_must() {
         assert_eq!(getxattr(path, "security.selinux", &mut [0u8; 8]), Ok(5), "one that was set is shown");
     }
 
-    // What one changes the other sees at once, and neither believes what was before.
+    // Each mount sees changes of the other at once, and neither shows the state before.
     for n in 0..ROUNDS {
         fs::set_permissions(at(n), fs::Permissions::from_mode(0o600)).unwrap();
         assert_eq!(fs::metadata(b.join(format!("f{n}"))).unwrap().permissions().mode() & 0o777, 0o600);
@@ -252,7 +252,7 @@ fn in_a_directory_that_two_clients_change_a_create_and_an_unlink_are_two_request
     let cluster = Cluster::up("leases-contested", &Options { osts: 1, mounts: 2, ..Options::default() });
     let dirs: Vec<PathBuf> = cluster.mounts().iter().map(|mount| mount.join("x/y/shared")).collect();
     fs::create_dir_all(&dirs[0]).unwrap();
-    // Neither may have the lease again between two of these.
+    // Neither mount may have the lease again between two of these.
     let change = |n: usize| {
         dirs.iter()
             .enumerate()
@@ -311,7 +311,7 @@ fn rights_that_another_client_takes_are_gone_and_times_that_it_changes_are_seen(
             assert_eq!((made, removed), (expected, expected), "in round {round}");
             assert_eq!(fs::metadata(&a).unwrap().mode() & 0o7777, mode);
         });
-        // Who no longer owns it may nothing there, from the next call on.
+        // A former owner may change nothing there, from the next call on.
         chown(&b, Some(BOB.uid), Some(BOB.gid)).unwrap();
         let made = run_as(ANN, || File::create(a.join(format!("d{round}"))).map(drop));
         assert_eq!(made.map_err(|fault| fault.kind()), Err(ErrorKind::PermissionDenied), "in round {round}");

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use brindle_tests::history::History;
 
-/// How often waiting for progress looks.
+/// Interval of checks for progress.
 const POLL: Duration = Duration::from_millis(10);
 
-/// What all workers of a test share.
+/// Data that all workers of a test share.
 #[derive(Clone)]
 pub struct Ground {
     /// The witness.
@@ -35,7 +35,7 @@ impl Ground {
 
 /// One program.
 pub trait Worker: Send {
-    /// For the history and messages.
+    /// Name for the history and messages.
     fn name(&self) -> &str;
 
     /// One operation; `Err` says what promise was broken.

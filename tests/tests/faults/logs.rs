@@ -1,5 +1,5 @@
-//! What cannot be written beside the data: logs on a full disk, and the output of commands. Neither ends or delays what is
-//! served, and neither is a bug of ours.
+//! Tests of output beside the data that cannot be written: logs on a full disk, and the output of commands.
+//! Neither ends or delays what is served, and neither counts as a bug.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -85,7 +85,7 @@ fn logs_on_a_full_disk_end_and_delay_nobody() {
 /// Runs `brindle ARGS` with this standard output: exit code and what it said on standard error.
 fn with_output(args: &[&str], output: Stdio) -> (Option<i32>, String) {
     let mut command = Command::new(binary());
-    // As a shell starts it: the test harness ignores SIGPIPE.
+    // A shell starts programs with the default action of SIGPIPE; the test harness ignores the signal.
     // SAFETY: signal(2) may be called between fork and exec.
     unsafe {
         command.pre_exec(|| {

@@ -14,7 +14,8 @@ use crate::enrolment::{MOUNT, brindle, done, end, join, mount, serve};
 use crate::replicas::until_served;
 use crate::work::Work;
 
-/// The same changes of names in the file system and in a directory beside it, until a file tells it to stop. Fails with the first error.
+/// Script that makes the same changes of names in the file system and in a directory beside it, until a file
+/// tells it to stop. Fails with the first error.
 const NAMES: &str = "n=0; while ! test -e $S/stop; do for at in $M/names $S/names; do \
      mkdir -p $at/d$n && for i in 1 2 3 4 5 6 7 8 9; do echo $n-$i > $at/d$n/f$i || exit 1; done \
      && mv $at/d$n/f1 $at/d$n/g1 && ln $at/d$n/f2 $at/d$n/h2 && rm $at/d$n/f3 && ln -s f4 $at/d$n/s4 && chmod 640 $at/d$n/f5 \
@@ -22,7 +23,7 @@ const NAMES: &str = "n=0; while ! test -e $S/stop; do for at in $M/names $S/name
      if test $n -gt 3; then mv $at/d$((n-2)) $at/e$((n-2)) || exit 1; fi; if test $n -gt 4; then rm -r $at/e$((n-3)) || exit 1; fi; done; \
      n=$((n+1)); done";
 
-/// What is compared: kind, mode, links, size and name of everything.
+/// Compared attributes: kind, mode, links, size and name of every entry.
 const LISTED: &str =
     "find . -mindepth 1 -printf '%y %m %n %l %P\\n' | sort; find . -type f -exec cat {} + | sort | md5sum";
 
@@ -82,7 +83,7 @@ fn hosts_with_the_mdt_are_lost_with_their_disks_one_after_the_other_and_every_na
     until_served(&cluster, "h3", "degraded");
     let status = brindle(&cluster, "h1", "status").text;
     assert!(status.contains("target replica remove MDT0000 --node h2"), "{status}");
-    // It comes back without what was on its disks, and gets a copy anew.
+    // The host comes back with empty disks, and gets a copy anew.
     daemons[1].wait().unwrap();
     done(&cluster, "h1", "target replica remove MDT0000 --node h2");
     assert!(cluster.dev(&["host", "start", "h2"]).ok());
@@ -119,7 +120,7 @@ fn one_copy_of_the_mdt_becomes_two_a_member_hangs_the_primary_hangs_and_another_
     assert!(promoted.contains("serving on h2"), "{promoted}");
     work.goes_on();
     until_served(&cluster, "h2", "serving");
-    // And back to one.
+    // The set goes back to one member.
     done(&cluster, "h1", "target replica remove MDT0000 --node h3");
     until_served(&cluster, "h2", "serving");
     work.goes_on();

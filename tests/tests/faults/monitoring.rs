@@ -14,7 +14,7 @@ use brindle_tests::bytes;
 use brindle_tests::cluster::{Cluster, Options};
 use serde_json::Value;
 
-/// How long Prometheus may take to have something to say.
+/// Longest time until Prometheus has figures.
 const LIMIT: Duration = Duration::from_secs(60);
 /// Stands for Grafana's interval: some scrapes, one a second here.
 const RATE_INTERVAL: &str = "15s";
@@ -116,7 +116,7 @@ impl Prometheus {
 
 impl Drop for Prometheus {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -171,7 +171,7 @@ fn boards() -> Vec<String> {
     expressions
 }
 
-/// What is wrong with the names in the text of a daemon.
+/// Bad metric names in the text of a daemon.
 fn wrong_names(text: &str) -> Vec<String> {
     const SERVICES: [&str; 6] = ["mgs", "mds", "oss", "client", "process", "manager"];
     const NO_UNITS: [&str; 10] = ["ms", "us", "ns", "kb", "kib", "mb", "mib", "percent", "minutes", "hours"];

@@ -1,4 +1,4 @@
-//! What a worker knows about a tree of names: every change as a pure function on a map from path to entry.
+//! Knowledge of a worker about a tree of names: every change is a pure function on a map from path to entry.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -11,7 +11,7 @@ use brindle_stdx::crc;
 pub enum Entry {
     Dir,
     File {
-        /// The same for all names of a file.
+        /// Number of the file, which all its names share.
         id: u64,
         len: usize,
         crc: u32,
@@ -87,7 +87,7 @@ fn rename(tree: &mut Tree, from: &str, to: &str) -> bool {
     !moved.is_empty()
 }
 
-/// What a file system shows of an entry.
+/// Entry as a file system shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen {
     Dir,
@@ -97,7 +97,7 @@ pub enum Seen {
 /// The whole tree as it is shown.
 pub type View = BTreeMap<String, Seen>;
 
-/// What must be shown of a tree.
+/// View that a tree must give.
 pub fn expected(tree: &Tree) -> View {
     let links = |id: &u64| {
         tree.values().filter(|e| matches!(e, Entry::File { id: other, .. } if other == id)).count() as u64
@@ -142,7 +142,7 @@ fn scan_dir(root: &Path, below: &str, view: &mut View) -> Result<(), String> {
     Ok(())
 }
 
-/// Of nothing it is 0, as in the tree.
+/// Checksum of the bytes; of nothing it is 0, as in the tree.
 pub fn crc_of(bytes: &[u8]) -> u32 {
     if bytes.is_empty() { 0 } else { crc(bytes) }
 }

@@ -8,7 +8,7 @@ use brindle_tests::cluster::{Cluster, Output};
 use crate::bare_hosts::{said, sh};
 use crate::enrolment::{MOUNT, brindle, done, end, made, mount};
 
-/// How long servers may take to hear of a nodemap, and a mount to begin a new session.
+/// Longest time until servers hear of a nodemap, and a mount begins a new session.
 const LIMIT: Duration = Duration::from_secs(90);
 /// A user of every host.
 const ALICE: u32 = 1234;
@@ -89,7 +89,7 @@ fn squashed_root(cluster: &Cluster) {
         let is_refused = !out.ok() && ["denied", "not permitted"].iter().any(|why| out.text.contains(why));
         assert!(is_refused, "{script}: {out}");
     }
-    // It is a user like others, and its users are who they are.
+    // Root of the host is a user like others, and other users keep their numbers.
     let made = said(
         cluster,
         "h3",

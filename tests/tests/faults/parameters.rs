@@ -8,7 +8,7 @@ use crate::dice::seed;
 
 /// Files that are made to see where they go.
 const FILES: usize = 8;
-/// How long a mount may take to find out that an OST has gone, or is back.
+/// Longest time until a mount finds out that an OST has gone, or is back.
 const SEEN_LIMIT: Duration = Duration::from_secs(10);
 
 /// `lctl ...` in this cluster.

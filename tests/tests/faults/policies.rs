@@ -11,9 +11,9 @@ use brindle_tests::{bytes, same_bytes};
 
 use crate::dice::seed;
 
-/// Everything here takes seconds; a busy machine makes them more.
+/// Longest wait of these tests: each step takes seconds, and more on a busy machine.
 const DONE_WITHIN: Duration = Duration::from_secs(60);
-/// How often something is looked for.
+/// Interval of the checks.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 const MIB: u64 = 1 << 20;
 
@@ -68,7 +68,7 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -179,7 +179,7 @@ fn nothing_is_deleted_unless_it_was_confirmed(cluster: &Cluster) {
     assert!(!refused.ok() && refused.text.contains(":2:29"), "{refused}");
 }
 
-/// What waits for an archive that no agent serves is said.
+/// The status names actions that wait for an archive without an agent.
 fn nobody_serves_archive_9(cluster: &Cluster) {
     let path = cluster.a().join("nine");
     fs::write(&path, "nine").unwrap();

@@ -54,7 +54,7 @@ fn files_stay_in_their_pool_through_kills() {
         "-pool",
         "flash",
     ]);
-    // Nothing is found, and that one of them does not exist is said.
+    // The search finds nothing, and says that one of the pools does not exist.
     assert!(none.starts_with("warning: no such pool dev.disk\n") && !none.contains('/'), "{none}");
 
     // A change of the pool concerns the next file.

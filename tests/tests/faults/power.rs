@@ -1,5 +1,5 @@
-//! F3 and F4: power cuts of one server and of all, on real ext4 and XFS. What was synced is there; unsynced data goes only
-//! together with an error; of names at most the last second goes, always as a suffix.
+//! F3 and F4: power cuts of one server and of all, on real ext4 and XFS. Synced data is there, and unsynced
+//! data goes only together with an error. Of names at most the last second goes, always as a suffix.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -108,7 +108,7 @@ fn cut(cluster: &Cluster, ground: &Ground, names: &[&str]) -> u64 {
     ground.cuts.fetch_add(1, Ordering::SeqCst);
     let before = ground.history.now();
     cluster.cut_power(names);
-    // What was synced between the first mark and the cut itself is certain; what was written behind it is not.
+    // Bytes synced between the first mark and the cut itself are certain; bytes written behind it are not.
     ground.cuts.fetch_add(1, Ordering::SeqCst);
     before
 }

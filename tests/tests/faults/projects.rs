@@ -23,7 +23,7 @@ fn tree(cluster: &Cluster) {
     cluster.lfs(&["project", "-p", "1000", "-s", &dir.display().to_string()]);
 }
 
-/// What a program says about a path.
+/// Output of a program about a path.
 fn said(program: &str, words: &[&str], path: &Path) -> String {
     let done = Command::new(program).args(words).arg(path).output().unwrap();
     assert!(done.status.success(), "{program}: {}", String::from_utf8_lossy(&done.stderr));
@@ -64,7 +64,7 @@ fn two_mounts_fill_a_directory_to_the_limit_of_its_project_and_no_further() {
         check(&cluster.mounts()[2 - id as usize].join(format!("tree/fill{id}")), id, 0..*done);
     }
 
-    // What is left is what df shows.
+    // df shows the rest of the limit.
     let space = rustix::fs::statvfs(cluster.b().join("tree")).unwrap();
     assert_eq!(space.f_blocks * space.f_frsize, LIMIT_BYTES);
     assert!(space.f_bavail * space.f_frsize <= LIMIT_BYTES - bytes);
@@ -78,7 +78,7 @@ fn two_mounts_fill_a_directory_to_the_limit_of_its_project_and_no_further() {
         |name: &str| run_as(ANN, || File::create(cluster.a().join(name)).map(|file| fill(&file, 9, 0, 1)));
     assert!(more("tree/more").unwrap() * BLOCK as u64 + used <= LIMIT_BYTES, "more than is allowed");
 
-    // What is taken out of the project makes room in it.
+    // A file that leaves the project makes room in it.
     let first = cluster.b().join("tree/fill1");
     let moved = first.metadata().unwrap().len();
     cluster.lfs(&["project", "-p", "0", &first.display().to_string()]);

@@ -18,9 +18,9 @@ pub const LIMIT_BYTES: u64 = 48 << 20;
 const HEARD_WITHIN: Duration = Duration::from_secs(6);
 /// Counters are behind what was written by a second or so; three times slack and more.
 const COUNTED_WITHIN: Duration = Duration::from_secs(10);
-/// How often that is tried: a file that was not refused takes its space until its object is destroyed.
+/// Interval of the tries: a file that was not refused takes its space until its object is destroyed.
 const PROBE_EVERY: Duration = Duration::from_millis(500);
-/// How often something is looked for.
+/// Interval of the checks.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 pub fn up(name: &str) -> Cluster {
@@ -86,7 +86,7 @@ fn counted_bytes(cluster: &Cluster, user: User, at_least: u64) -> u64 {
     counted(cluster, &["-u", &user.uid.to_string()], at_least)
 }
 
-/// What is counted for an owner when all writers are done.
+/// Usage of an owner when all writers are done.
 pub fn counted(cluster: &Cluster, owner: &[&str], at_least: u64) -> u64 {
     let since = Instant::now();
     loop {
@@ -151,7 +151,7 @@ fn what_was_acknowledged_meets_no_limit_on_two_mounts_that_fill_it() {
         check(&cluster.mounts()[2 - id as usize].join(format!("fill{id}")), id, 0..*done);
     }
 
-    // What is there can be written over, in a new handle too, and after a restart of the MDT.
+    // Existing bytes can be overwritten, in a new handle too, and after a restart of the MDT.
     let path = cluster.a().join("fill1");
     let again = |generation: u64| {
         run_as(BOB, || {
@@ -216,8 +216,8 @@ fn a_file_that_two_mounts_write_stays_below_the_limit() {
     for (at, done) in (0..).zip(&written) {
         check(&paths[1 - at as usize], 1, (0..*done).map(|n| at + 2 * n));
     }
-    // Nothing is buffered, and nobody but the OSTs knows what has blocks: what has them can be written over all the same, as long
-    // as there are no holes.
+    // No byte is buffered, and only the OSTs know the allocated blocks. Bytes that have blocks can be
+    // overwritten all the same, as long as there are no holes.
     let both = 2 * written[0].min(written[1]);
     files[0].set_len(both * BLOCK as u64).unwrap();
     run_as(BOB, || {
@@ -251,7 +251,7 @@ fn a_write_that_goes_on_behind_what_is_there_needs_room_for_the_rest() {
         fill(&file, 1, 0, 1);
         file.sync_all().unwrap();
     });
-    // Of what several write only the OSTs know what is there.
+    // Only the OSTs know the allocated blocks of a file with several writers.
     let other = run_as(BOB, || OpenOptions::new().write(true).open(cluster.b().join("shared")).unwrap());
     for name in ["own", "shared"] {
         let file = OpenOptions::new().write(true).open(&full).unwrap();
@@ -352,13 +352,13 @@ fn an_ost_that_is_away_keeps_nobody_waiting_who_writes_elsewhere() {
         done * BLOCK as u64
     });
     assert!(done > 32 << 20, "only {done} bytes were allowed");
-    // What is appended needs blocks wherever the OST has some: it is refused, and does not wait for it.
+    // An append needs blocks, whatever the OST has: it is refused at once, without a wait for the OST.
     run_as(BOB, || over(std::io::Write::write_all(&mut &appending, &[1; 1 << 20])));
     // Each question takes 1 s for the OST and as much for its blocks; the buffers are sent once; three times slack.
     assert!(since.elapsed() < Duration::from_secs(20), "{:?}", since.elapsed());
     cluster.start(&["ost1"]);
     drop((files, appending));
-    // What nobody had counted of the file on it was not known.
+    // The uncounted bytes of the file on that OST were not known.
     let used = counted_bytes(&cluster, BOB, shared_bytes + done);
     assert!(used <= LIMIT_BYTES + shared_bytes, "counted {used}");
     cluster.assert_sound();
@@ -395,7 +395,7 @@ fn a_soft_limit_holds_when_its_grace_time_is_over_also_after_a_restart() {
     std::fs::remove_file(cluster.b().join("second")).unwrap();
     make("third").unwrap();
 
-    // Whoever has no limits of his own has the default ones.
+    // A user without limits has the default ones.
     cluster.lfs(&["setquota", "-U", "-I", "1", &mount]);
     let ann = |name: &str| run_as(ANN, || File::create(cluster.b().join(name)).map(drop));
     ann("of ann").unwrap();

@@ -13,11 +13,11 @@ use brindle_tests::{bytes, same_bytes};
 
 /// Bytes of each file of the load.
 const FILE_BYTES: usize = 2 << 20;
-/// How long a rail stays cut.
+/// Time for which a rail stays cut.
 const CUT: Duration = Duration::from_secs(3);
 /// Longest time of a call of a program: a second, and some more on a machine that does something else meanwhile. Without rails it is ten.
 const PAUSE: Duration = Duration::from_secs(2);
-/// How long a rail that is whole again may take to be used.
+/// Longest time until a restored rail is used again.
 const BACK: Duration = Duration::from_secs(15);
 
 fn host(cluster: &Cluster, args: &[&str]) -> serde_json::Value {

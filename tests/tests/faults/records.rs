@@ -19,14 +19,14 @@ const NUMBERS_SLACK: u64 = 1000;
 /// Bytes before and behind a wrong place that a failure describes.
 const AROUND: usize = 3 * BLOCK;
 
-/// What stands somewhere in the log.
+/// Piece of the log at some offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece {
     /// A whole record: its writer and its number.
     Whole(u64, u64),
     /// The first part of a record, up to a block's edge: the rest lay in a block that was lost.
     Head,
-    /// At a block's edge, the last part of a record whose first part was lost.
+    /// Last part of a record at a block's edge; its first part was lost.
     Tail,
     /// Zeros: of a lost block, or of an append that ended with an error.
     Hole,
@@ -44,8 +44,8 @@ pub fn record(writer: u64, number: u64) -> Vec<u8> {
     bytes
 }
 
-/// Everything that stands in the log of so many writers, with its offset, in order. Fails at what neither they nor a power
-/// cut can have left.
+/// Pieces of the log of `writers` writers, with their offsets, in order. Fails at bytes that neither they nor
+/// a power cut can have left.
 pub fn pieces(log: &[u8], writers: u64) -> Result<Vec<(usize, Piece)>, String> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -59,7 +59,7 @@ pub fn pieces(log: &[u8], writers: u64) -> Result<Vec<(usize, Piece)>, String> {
     Ok(found)
 }
 
-/// What stands at `at`, and where it ends; `None` for what could only be the end of a record.
+/// Piece at the offset `at`, and its end; `None` for bytes that could only be the end of a record.
 fn piece_at(log: &[u8], at: usize) -> Option<(usize, Piece)> {
     let edge = edge_behind(log, at);
     let end = at + log[at..edge].iter().take_while(|byte| **byte == 0).count();
@@ -81,7 +81,7 @@ fn record_at(log: &[u8], at: usize) -> Option<(usize, Piece)> {
     is_head.then_some((edge, Piece::Head))
 }
 
-/// Where the block of `at` ends, or the log.
+/// End of the block of `at`, or of the log.
 fn edge_behind(log: &[u8], at: usize) -> usize {
     log.len().min((at / BLOCK + 1) * BLOCK)
 }
@@ -115,7 +115,7 @@ fn begins_record(bytes: &[u8]) -> bool {
     }
 }
 
-/// What stands around a wrong place, for people: everything near it that begins as a record does.
+/// Surroundings of a wrong place, for people: everything near it that begins like a record.
 fn around(log: &[u8], at: usize) -> String {
     let mut lines = String::new();
     for start in at.saturating_sub(AROUND)..log.len().min(at + AROUND) {

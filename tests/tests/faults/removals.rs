@@ -12,12 +12,13 @@ use brindle_tests::users::{ANN, BOB, run_as};
 use crate::dice::seed;
 use crate::leases::{leased, settle};
 
-/// How often each kind of change is made.
+/// Number of changes of each kind.
 const ROUNDS: usize = 4;
 /// Far more than it takes where nobody waits for a server that is away.
 const REMOVED_WITHIN: Duration = Duration::from_secs(60);
 
-/// What another client makes of a file before this one removes the name, the path that this one removes, and what becomes of that.
+/// Change by another client before this one removes the name, the path that this one removes, and the
+/// expected result.
 type Replaced = (&'static str, fn(&Path), &'static str, Result<(), Option<i32>>);
 
 const REPLACED: [Replaced; 6] = [
@@ -42,7 +43,7 @@ fn a_name_that_another_client_has_given_to_something_else_is_removed_as_what_it_
     let (a, b) = (cluster.a().join("x/shared"), cluster.mounts()[1].join("x/shared"));
     fs::create_dir_all(&a).unwrap();
     leased(&cluster, a.parent().unwrap());
-    // Neither has the lease of a directory that both have just changed.
+    // Neither client has the lease of a directory that both have just changed.
     let contest = || {
         for n in 0..4 {
             let names = [a.join(format!("a{n}")), b.join(format!("b{n}"))];
@@ -93,7 +94,7 @@ fn files_are_removed_while_the_osts_of_their_objects_are_away() {
     }
     settle(&cluster);
     cluster.kill(&["ost0", "ost1"]);
-    // Whoever asked an OST would wait until it is started again, and that is done only behind this.
+    // A request to an OST would wait until the OST is started again, which happens only after this.
     let (done, is_done) = std::sync::mpsc::channel();
     let paths: Vec<_> = (0..4 * ROUNDS).map(|n| cluster.mounts()[n % 2].join(name(n))).collect();
     let removing = std::thread::spawn(move || {

@@ -10,7 +10,7 @@ use crate::dice::seed;
 use crate::enrolment::{brindle, done, end, join, mount, serve};
 use crate::work::Work;
 
-/// How long filling a member may take here.
+/// Longest time to fill a member in these tests.
 const RESYNC_LIMIT: Duration = Duration::from_secs(40);
 
 /// The MGS and the MDT on h1; h2 and h3 are to have an OST together; h4 is a client.
@@ -104,7 +104,7 @@ fn a_member_hangs_then_the_primary_hangs_and_both_come_back_by_themselves() {
     until_served(&cluster, "h3", "degraded");
     assert!(cluster.dev(&["host", "thaw", "h2"]).ok());
     until_served(&cluster, "h3", "serving");
-    // And back to one.
+    // The set goes back to one member.
     done(&cluster, "h1", "target replica remove OST0000 --node h2");
     until_served(&cluster, "h3", "serving");
     work.goes_on();

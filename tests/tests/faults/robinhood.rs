@@ -86,7 +86,7 @@ fn reports_and_searches_agree_with_a_walk() {
         };
         rows.len() == sums.len() && rows.iter().all(is_right)
     });
-    // The same in words, with titles and a sum.
+    // The same report in words, with titles and a sum.
     let words = run(&cluster, &["rbh-report", "-i", "-P", path]);
     let titles = "    type,      count,     volume,   spc_used,   min_size,   max_size,   avg_size";
     assert!(words.lines().any(|line| line == titles), "{words}");
@@ -168,7 +168,7 @@ fn searches(cluster: &Cluster, top: &Path) {
     );
     let status = cells(&run(cluster, &["rbh-report", "--status-info", "lhsm", "--csv", "-q", "-P", path]));
     assert!(status.iter().any(|row| row[..3] == ["released", "file", "1"]), "{status:?}");
-    // How much there is.
+    // Sizes of the tree.
     let count = run(cluster, &["rbh-du", "-c", "-t", "f", path]);
     assert_eq!(count, format!("20\t{path}\n"));
     let details = run(cluster, &["policy", "du", "-d", path]);
@@ -177,7 +177,7 @@ fn searches(cluster: &Cluster, top: &Path) {
         "{details}"
     );
     assert!(run(cluster, &["rbh-du", "-s", "-H", path]).ends_with("\ttotal\n"));
-    // What there is not, and whom it is not for.
+    // Refusals: unknown words, and entries that the user may not see.
     let unknown = cluster.brindle(&["rbh-find", path, "-nmae", "x"]);
     assert!(
         !unknown.ok() && unknown.text.contains("did you mean -name?") && unknown.text.contains("-lsstatus"),

@@ -76,7 +76,7 @@ fn a_development_cluster_with_copies_boots_with_what_is_installed_on_it() {
     until("all of them being complete again", || are("serving"));
     let down = cluster.dev(&["down"]);
     assert!(down.ok(), "{down}");
-    // What was installed is started again.
+    // The installed cluster is started again.
     let up = cluster.dev(&["up"]);
     assert!(up.ok(), "{up}");
     same_bytes(&fs::read(&file).unwrap(), &data[1..], "after a boot of everything");

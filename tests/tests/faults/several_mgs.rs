@@ -90,7 +90,7 @@ fn another_mgs_is_active_when_the_host_of_the_first_dies_or_hangs() {
     done(&cluster, "h5", "cluster token --role client");
     done(&cluster, "h5", "target stop OST0000");
     done(&cluster, "h5", "target start OST0000");
-    // It comes back, and stands by.
+    // The host comes back, and stands by.
     assert!(cluster.dev(&["host", "start", "h1"]).ok());
     others.push(etcd_again(&cluster, "h1"));
     daemons.push(start_daemon(&cluster, "h1"));

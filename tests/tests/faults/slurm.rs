@@ -18,7 +18,7 @@ mod resize;
 mod storm;
 mod swap;
 
-/// Whoever submits jobs; every Debian has this user.
+/// User that submits jobs; every Debian has it.
 const NOBODY: u32 = 65_534;
 /// Another one, and the main group of that.
 const GAMES: (u32, u32) = (5, 60);
@@ -82,7 +82,7 @@ impl Slurm {
         command
     }
 
-    /// What a command says; it may fail.
+    /// Output of a command, which may fail.
     fn say(&self, command: &mut Command) -> String {
         let out = output(command).unwrap();
         String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned()
@@ -190,7 +190,7 @@ impl Slurm {
         self.restart_orchestrator_with(&[]);
     }
 
-    /// The same, with further options.
+    /// Restarts the orchestrator with further options.
     fn restart_orchestrator_with(&self, options: &[&str]) {
         let socket = format!("--socket={}", self.dir.join("run/bb.sock").display());
         let processes = std::fs::read_dir("/proc").unwrap().flatten();
@@ -442,7 +442,8 @@ fn a_persistent_buffer_is_shared_by_jobs_and_outlives_them() {
     slurm.wait_empty();
 }
 
-/// What a member of its group has made in a persistent buffer belongs to the group, and nobody else gets in.
+/// Files that a member of the group has made in a persistent buffer belong to the group, and no other user
+/// gets in.
 fn the_group_enters(slurm: &Slurm, name: &str) {
     let listed = slurm.brindle(&["bb", "show", name]);
     let serial = listed.lines().find(|line| line.starts_with(name)).and_then(|l| l.split_whitespace().nth(1));

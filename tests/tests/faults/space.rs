@@ -108,7 +108,7 @@ fn an_added_ost_is_used_at_once_and_stays() {
     cluster.assert_sound();
 }
 
-/// What an administrator says to one OST.
+/// Runs a command of an administrator on one OST.
 fn target(cluster: &Cluster, verb: &str, ost: &str) -> brindle_tests::cluster::Output {
     cluster.brindle(&["target", verb, ost, &cluster.a().display().to_string()])
 }
@@ -164,7 +164,8 @@ fn an_ost_with_files_stays_and_an_empty_one_is_removed_for_good() {
     while !target(&cluster, "drain", "1").ok() {
         assert!(since.elapsed().as_secs() < 15, "the closed file stays on it");
     }
-    // It is gone from the map while its server still runs; then the server goes, and a client that held things is lost.
+    // The OST leaves the map while its server still runs. Then the server goes, and a client that held files
+    // is lost.
     let removed = target(&cluster, "remove", "1");
     assert!(removed.ok(), "{removed}");
     let state = cluster.dir().display().to_string();

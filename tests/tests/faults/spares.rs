@@ -16,7 +16,7 @@ const FILES: usize = 1200;
 /// Files of a directory of which one is changed, and how many of those.
 const IN_A_TURN: usize = 40;
 const TURNS: usize = 24;
-/// How long opening ahead may take.
+/// Longest time for opening ahead.
 const AHEAD_LIMIT: Duration = Duration::from_secs(10);
 
 fn name(n: usize) -> String {
@@ -51,10 +51,10 @@ fn small_files_that_are_read_one_after_the_other_are_opened_many_at_once() {
     (0..FILES).for_each(|n| assert_eq!(fs::read(b.join(name(n))).unwrap(), content(n, 0)));
     let spent = opens(&cluster) - before;
     assert!((FILES as u64 / 64..=FILES as u64 / 8).contains(&spent), "{spent} requests");
-    // What nobody has used is given back.
+    // Unused prefetched handles are given back.
     settle(&cluster);
 
-    // One that is read alone is opened alone.
+    // A file that is read alone is opened alone.
     let (a, b) = (cluster.a().join("alone"), cluster.mounts()[1].join("alone"));
     fs::create_dir(&a).unwrap();
     (0..IN_A_TURN).for_each(|n| make(&a, n, 0));

@@ -49,12 +49,12 @@ pub fn generation_of(bytes: &[u8], file: u64, index: u64) -> Result<u64, String>
     Ok(word(3))
 }
 
-/// What is known of a block; generation 0 is a hole.
+/// Knowledge about a block; generation 0 is a hole.
 #[derive(Clone, Debug, Default)]
 struct Known {
-    /// What an fsync made durable.
+    /// Generation that an fsync made durable.
     durable: u64,
-    /// What was written since.
+    /// Generations written since.
     since: Vec<u64>,
 }
 
@@ -126,7 +126,7 @@ impl StripeWorker {
         self.generation += 1;
         let generation = self.generation;
         let bytes: Vec<u8> = run.clone().flat_map(|index| block(self.id, index, generation)).collect();
-        // From here on they may be there, whatever the call says.
+        // From here on the blocks may be there, whatever the call says.
         run.clone().for_each(|index| self.blocks.entry(index).or_default().since.push(generation));
         let at = run.start * BLOCK as u64;
         let what = format!("write blocks {run:?} generation {generation}");
@@ -199,7 +199,7 @@ impl StripeWorker {
                 known.since.push(generation);
             }
         }
-        // What was found is what is there, unless power is cut again; it is durable after the next fsync.
+        // The found contents stay, unless power is cut again; they are durable after the next fsync.
         self.certain_at = cuts;
         Ok(())
     }

@@ -13,7 +13,7 @@ use crate::work::Work;
 
 /// Faults of a round; `make soak` has many rounds.
 const FAULTS: u64 = 7;
-/// How long copies may take to be complete after a fault.
+/// Longest time until copies are complete after a fault.
 const COMPLETE_WITHIN: Duration = Duration::from_secs(60);
 /// Targets with copies: the MDT, and the OSTs.
 const SETS: usize = 4;

@@ -15,7 +15,7 @@ use crate::dice::seed;
 
 /// An agent that was killed loses its work when its lease of 10 s is over; three times slack and more.
 const DONE_WITHIN: Duration = Duration::from_secs(45);
-/// How often something is looked for.
+/// Interval of the checks.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Long enough at 4 MB a second to be in the middle of it.
 pub const LONG_BYTES: usize = 24 << 20;
@@ -188,7 +188,7 @@ impl Agent {
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

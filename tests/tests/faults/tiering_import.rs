@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::dice::seed;
 use crate::tiering::{ARCHIVED, Agent, FAST, RELEASED, archive, make_files, state, text, wait};
 
-/// What the archive has to bring back of a name.
+/// Properties of an entry that the archive has to bring back.
 #[derive(Debug, PartialEq, Eq)]
 struct Kept {
     is_dir: bool,
@@ -23,7 +23,7 @@ struct Kept {
     mode: u32,
     owner: (u32, u32),
     mtime: (i64, i64),
-    /// Of files.
+    /// Links of a file.
     links: u64,
     xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
@@ -42,7 +42,7 @@ fn xattrs(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
     names.map(read).collect()
 }
 
-/// Everything below a directory, by path.
+/// All entries below a directory, by path.
 fn look(dir: &Path) -> BTreeMap<PathBuf, Kept> {
     let mut all = BTreeMap::new();
     let mut dirs = vec![dir.to_owned()];
@@ -130,7 +130,7 @@ fn make_tree(cluster: &Cluster) -> BTreeMap<PathBuf, Vec<u8>> {
     std::os::unix::fs::chown(&run, Some(ANN.uid), Some(ANN.gid)).unwrap();
     fs::set_permissions(&run, fs::Permissions::from_mode(0o2750)).unwrap();
     set_mtime(&run, 1_100_000_000, 7);
-    // What was changed of the directories since is in the manifest of the last copy.
+    // The manifest of the last copy has the later changes of the directories.
     let last = run.join("last");
     fs::write(&last, "last").unwrap();
     set_mtime(&last, 1_200_000_000, 5);
@@ -222,7 +222,7 @@ fn a_destroyed_cluster_comes_back_from_its_directory() {
     drop(agent);
     drop(first);
     let second = Cluster::up("tiering_import_new", &options);
-    // Its files have the numbers that those of the first one had.
+    // The new file gets an inode number that a file of the first cluster had.
     fs::write(second.a().join("mine"), "mine").unwrap();
     let arguments = [backend(&new), format!("--from=posix:{}", old.display())];
     import_all(&second, &arguments, &before, &contents);
@@ -238,7 +238,7 @@ fn a_destroyed_cluster_comes_back_from_its_directory() {
     let (ok, again) = import(&second, &arguments, &["--skip-existing"]);
     assert!(ok && again["problems"][0]["code"] == "E3002", "{again}");
     refusals(&second, &old, &new);
-    // What is removed by mistake comes back from the archive of its own file system.
+    // A file removed by mistake comes back from the archive of its own file system.
     let odd = second.a().join("project/run 1/odd");
     fs::remove_file(&odd).unwrap();
     fs::remove_file(second.a().join("links/odd too")).unwrap();
@@ -248,7 +248,7 @@ fn a_destroyed_cluster_comes_back_from_its_directory() {
     second.assert_sound();
 }
 
-/// What cannot be imported is named, and why.
+/// Files that cannot be imported are named, with the reason.
 fn refusals(cluster: &Cluster, old: &Path, new: &Path) {
     let backend = format!("--backend=posix:{}", new.display());
     let from = |dir: &Path| format!("--from=posix:{}", dir.display());
@@ -383,7 +383,7 @@ fn archives_of_lustres_tool_are_imported_by_their_links() {
     assert_eq!((meta.mtime(), meta.mtime_nsec()), (1_000_000_000, 55));
     assert_eq!(cluster.a().join("old/home/ann").metadata().unwrap().mode() & 0o7777, 0o750);
     assert_eq!(state(&cluster, &f), RELEASED);
-    // As that tool is called: the tree keeps its name below the archive.
+    // The tool keeps the name of the tree below the archive.
     let root = format!("--hsm-root={}", new.display());
     let to = cluster.a().join("tool");
     let tool = |words: &[&str]| {

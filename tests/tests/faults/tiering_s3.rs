@@ -82,7 +82,7 @@ fn files_go_to_a_bucket_and_come_back_the_same() {
     cluster.assert_sound();
 }
 
-/// Everything but the bytes.
+/// Checks everything in the manifest but the bytes.
 fn manifest_says_it(cluster: &Cluster, server: &Server, path: &Path) {
     let attr = path.metadata().unwrap();
     let data = copies(cluster, server, path).remove(0);
@@ -176,7 +176,7 @@ fn wrong_keys_buckets_and_addresses_are_told_apart() {
     let mut server = Server::start(&dir.path().join("s3"));
     let keys = server.credentials("keys", SECRET_KEY);
     let refused = |arguments: &[String], code: &str| {
-        // It looks at its archive before it looks for the file system.
+        // The agent looks at its archive before it looks for the file system.
         let done = Command::new(binary())
             .args(["agent", "--archive=1", "127.0.0.1:1:/none"])
             .args(arguments)

@@ -17,7 +17,7 @@ use crate::names::{self, Change, Entry, Tree, View, crc_of, difference, expected
 const ENTRIES: usize = 60;
 /// Largest file: up to here content lies in the MDT, so that it is part of the same log.
 const FILE_MAX: u64 = 7000;
-/// In the default mode a power cut takes at most this much of names (nanoseconds).
+/// Most time of changes of names that a power cut takes in the default mode, in nanoseconds.
 const SUFFIX_MAX_NS: u64 = 1_000_000_000;
 
 /// A change that was answered.
@@ -31,14 +31,14 @@ pub struct TreeWorker {
     name: String,
     ground: Ground,
     dice: Dice,
-    /// Its directory on its mount.
+    /// Directory of the worker on its mount.
     root: PathBuf,
-    /// What must be there.
+    /// Tree that must be there.
     tree: Tree,
     /// The tree before the first entry of `done`.
     base: Tree,
     done: Vec<Done>,
-    /// So many of `done` were made durable by an fsync.
+    /// Number of entries of `done` that an fsync made durable.
     durable: usize,
     /// The change that was under way at the cut, and whether the servers answered it with success after they were back.
     unknown: Option<(Change, bool)>,
@@ -46,7 +46,7 @@ pub struct TreeWorker {
     ids: u64,
 }
 
-/// What is left of a worker's changes after a cut.
+/// Remains of a worker's changes after a cut.
 pub struct Kept {
     /// For each number of changes that may have been kept: the earliest and the latest moment at which the log can have
     /// ended.
@@ -114,7 +114,7 @@ impl TreeWorker {
         }
         let content = brindle_tests::bytes(self.dice.next(), len);
         let change = Change::Fill { id, len, crc: crc_of(&content) };
-        // Until the file is synced or closed the bytes may be in the mount's buffer, and in nobody's log.
+        // Until the file is synced or closed, the bytes may be in the mount's buffer only.
         self.change(change, |_| {
             file.write_all(&content)?;
             if synced {
@@ -223,8 +223,9 @@ impl TreeWorker {
         }
     }
 
-    /// What a power cut left, compared with every number of changes that it may have kept. The worker goes on from what
-    /// it found. `cut_at` is just before the cut, `back_at` when the servers were started again.
+    /// Compares the tree after a power cut with every number of changes that may have been kept. The worker
+    /// goes on from the found state. `cut_at` is just before the cut, `back_at` when the servers were started
+    /// again.
     pub fn after_cut(&mut self, cut_at: u64, back_at: u64) -> Result<Kept, String> {
         let view = names::scan(&self.root)?;
         if let Some(last) = self.done.pop_if(|done| done.span.answered > cut_at) {
@@ -261,7 +262,7 @@ impl TreeWorker {
         count >= self.durable && self.done[count..].iter().all(young)
     }
 
-    /// When the log can have ended, if it holds exactly the first `count` changes.
+    /// Times at which the log can have ended, if it holds exactly the first `count` changes.
     fn end_of_log(&self, count: usize) -> (u64, u64) {
         let from = count.checked_sub(1).map_or(0, |last| self.done[last].span.asked);
         (from, self.done.get(count).map_or(u64::MAX, |lost| lost.span.answered))

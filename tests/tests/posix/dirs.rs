@@ -34,7 +34,7 @@ fn ten_thousand_entries_deleted_while_they_are_listed() {
         if is_dot(&name) {
             continue;
         }
-        // The one just seen, like `rm -r`: nothing else may disappear from the listing.
+        // The entry just seen is removed, as by `rm -r`: no other entry may disappear from the listing.
         fs::remove_file(dir.join(&name)).unwrap();
         assert!(seen.insert(name.clone()), "{name} came twice");
     }

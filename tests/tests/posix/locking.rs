@@ -201,7 +201,7 @@ fn a_signal_ends_the_wait() {
         child.say(1);
         child.ok();
     }
-    // Nothing of the ended waits is left behind.
+    // The ended waits leave no locks behind.
     try_lock(&file, Owner::Process, Kind::Unlock, 0, 0).unwrap();
     let other = open(&path).unwrap();
     try_lock(&other, Owner::OpenFile, Kind::Write, 0, 0).unwrap();

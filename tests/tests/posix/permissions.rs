@@ -1,4 +1,4 @@
-//! Who may do what: modes, groups, set-id bits, sticky directories.
+//! Tests of permissions: modes, groups, set-id bits, sticky directories.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};

@@ -1,4 +1,5 @@
-//! What `lfs find` and `brindle file du` find in the MDT is what find and du find by walking the mount.
+//! Tests of `lfs find` and `brindle file du`, which ask the MDT: they find the same as find and du, which
+//! walk the mount.
 //!
 //! On a local file system there is nobody to ask, and nothing is tested.
 
@@ -166,7 +167,7 @@ fn lfs_find_shows_a_user_no_more_than_find() {
     chmod("a/b", 0o700);
     chmod("with space", 0o750);
     chown(top.join("with space"), None, Some(64_101)).unwrap();
-    // Where every user may run it.
+    // The directory is one in which every user may run the program.
     let dir = tempfile::Builder::new()
         .permissions(PermissionsExt::from_mode(0o755))
         .tempdir_in("/var/tmp")

@@ -20,7 +20,7 @@ fn append_records(path: &Path, writer: u8, len_max: usize, records: usize) -> st
         if file.write(&record)? != len {
             return Err(std::io::Error::from_raw_os_error(libc::EIO));
         }
-        // What returned is inside the file for everybody.
+        // An append that has returned is inside the file for all clients.
         if (file.metadata()?.len() as usize) < len {
             return Err(std::io::Error::from_raw_os_error(libc::ERANGE));
         }
@@ -55,7 +55,7 @@ fn large_records_of_four_processes_on_two_clients() {
     appends(60_000);
 }
 
-/// Where the rights of the first to open the file come and go: one time in some hundred, a record was lost.
+/// The rights of the first to open the file come and go: one time in some hundred, a record was lost.
 #[test]
 fn first_records_of_processes_that_open_a_new_file_at_once() {
     let area = Area::on_two_mounts();

@@ -9,7 +9,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use brindle_tests::area::{Area, is_local};
 
 const BLOCK: usize = 4096;
-/// Behind the end of the largest file.
+/// Offset behind the end of the largest file.
 const TOO_FAR: i64 = 1 << 62;
 const PWRITE: u16 = 1;
 /// An address at which there is nothing.
@@ -48,7 +48,7 @@ fn call(number: libc::c_long, args: [usize; 5]) -> io::Result<libc::c_long> {
     if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(answer) }
 }
 
-/// What became of a write of one block.
+/// Result of an asynchronous write of one block.
 fn write_asynchronously(file: &File, offset: i64) -> i64 {
     let layout = Layout::from_size_align(BLOCK, BLOCK).unwrap();
     // SAFETY: the layout is not empty, and what is given back below is this.
@@ -100,7 +100,7 @@ fn an_asynchronous_write_that_fails_takes_nothing_that_others_have_written() {
             wanted.resize(2 * BLOCK, 2);
             assert_eq!(fs::read(path).unwrap(), wanted, "{}", path.display());
         }
-        // One that does not fail is a write.
+        // A call that succeeds is a real write.
         assert_eq!(write_asynchronously(&file, 0), BLOCK as i64);
         assert_eq!(fs::read(&theirs).unwrap()[..BLOCK], [0; BLOCK]);
     }

@@ -76,7 +76,7 @@ fn what_was_read_and_closed_is_not_kept_beyond_a_change() {
             let data = bytes(round, 1000 + 3000 * round as usize);
             fs::write(&there, &data).unwrap();
             sees(None, &here, &data, &format!("round {round}"));
-            // Same size, other bytes, without truncation.
+            // The write has the same size, but other bytes, and does not truncate.
             open(&there).write_all_at(&bytes(round + 100, data.len()), 0).unwrap();
             sees(None, &here, &bytes(round + 100, data.len()), &format!("round {round}, written over"));
         }

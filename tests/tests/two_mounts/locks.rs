@@ -47,7 +47,7 @@ fn flock_and_open_file_locks_hold_across_clients() {
     }
 }
 
-/// Whoever asks after close has returned finds the lock free, on the same mount and on another one.
+/// A caller that asks after close has returned finds the lock free, on the same mount and on another one.
 #[test]
 fn a_lock_is_gone_when_close_has_returned() {
     const ROUNDS: usize = 150;

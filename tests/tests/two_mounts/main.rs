@@ -1,4 +1,4 @@
-//! What one client does, another sees at once: coherence between two mounts of one file system.
+//! Tests of coherence between two mounts of one file system: each sees changes of the other at once.
 //!
 //! `BRINDLE_TEST_DIRS=A:B` names the mounts; without it one local directory plays both, which checks the tests. The
 //! numbered promises are those of `docs/semantics.md`.
@@ -17,7 +17,7 @@ use std::path::PathBuf;
 
 use brindle_tests::area::Area;
 
-/// Both ways round: (who changes, who looks).
+/// Both directions: (directory of the changes, directory of the looks).
 fn both_ways(area: &Area, name: &str) -> [(PathBuf, PathBuf); 2] {
     [(area.at(name), area.other(name)), (area.other(name), area.at(name))]
 }

@@ -21,10 +21,10 @@ use rustix::io::Errno;
 
 use crate::both_ways;
 
-/// How long a directory is looked at and changed, each way.
+/// Duration of looks and changes, in each direction.
 const SHOWING: Duration = Duration::from_secs(4);
 
-/// How often something is moved that is looked at all the time, and how long it stays in a place.
+/// Number of moves of an entry that is looked at all the time; then the time that it stays in a place.
 const MOVES: u64 = 12;
 const BETWEEN_MOVES: Duration = Duration::from_millis(200);
 
@@ -254,8 +254,8 @@ fn what_is_kept_of_a_directory_goes_when_it_changes() {
     }
 }
 
-/// The kernel keeps names for a tick where they are asked for again and again. Whoever moves what they lead to waits until they have
-/// run out.
+/// The kernel keeps names for a tick where they are asked for again and again. A client that moves their
+/// target waits until they have run out.
 fn is_elsewhere_as_soon_as_it_was_moved(area: &Area, name: &str, below: &str) {
     for (there, here) in both_ways(area, name) {
         let place = |above: &Path, n: u64| above.join(format!("x{}", n % 2));
@@ -309,7 +309,8 @@ fn a_file_that_is_listed_again_and_again_is_elsewhere_as_soon_as_it_was_moved() 
     is_elsewhere_as_soon_as_it_was_moved(&Area::on_two_mounts(), "dir", "");
 }
 
-/// Whoever moves a name takes what its kernel keeps of it along, into a directory that the other one may change without asking.
+/// A client that moves a name takes its kernel's cached entries along, into a directory that the other client
+/// may change without asking.
 #[test]
 fn what_is_moved_into_a_directory_of_nobody_and_replaced_there_is_seen_at_once() {
     let area = Area::on_two_mounts();
@@ -335,7 +336,8 @@ fn what_is_moved_into_a_directory_of_nobody_and_replaced_there_is_seen_at_once()
     }
 }
 
-/// As `ls -l` looks at it: then the kernel keeps the name for a moment. (Who wants to know when it was made asks for that as well.)
+/// Looks at a path as `ls -l` does: then the kernel keeps the name for a moment. (Programs that want the
+/// birth time ask for that as well.)
 fn look_closely(path: &Path) {
     assert_eq!(getxattr(path, "user.none", &mut [0u8; 8]), Err(Errno::NODATA));
     lstat(path).unwrap();
@@ -384,7 +386,7 @@ fn a_move_to_another_directory_waits_for_nobody_who_has_looked_and_gone_on() {
             scope.spawn(move || {
                 look_closely(&from.join(name));
                 tell.send(()).unwrap();
-                // It computes.
+                // The thread only computes.
                 let since = Instant::now();
                 while !is_over.load(Ordering::Relaxed) && since.elapsed() < LOOKING_MAX {
                     std::hint::spin_loop();
@@ -398,7 +400,7 @@ fn a_move_to_another_directory_waits_for_nobody_who_has_looked_and_gone_on() {
     }
 }
 
-/// The same for another client's change, which first takes back what this one may keep.
+/// Another client makes the change, which first takes back the names that this one may keep.
 #[test]
 fn a_change_waits_for_nobody_who_has_looked_at_what_is_gone() {
     let area = Area::on_two_mounts();
@@ -427,7 +429,7 @@ fn a_change_waits_for_nobody_who_has_looked_at_what_is_gone() {
     }
 }
 
-/// Who has a directory open that another client has moved sees what is done in it by its new path.
+/// A client has a directory open that another one has moved: it sees the changes made by the new path.
 #[test]
 fn what_is_removed_by_the_new_path_of_a_directory_is_gone_from_the_old_one() {
     let area = Area::on_two_mounts();

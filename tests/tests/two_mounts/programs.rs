@@ -50,7 +50,7 @@ fn a_program_that_runs_is_not_written_by_others_and_what_is_written_is_not_start
         assert!(is_busy(OpenOptions::new().write(true).truncate(true).open(&here)));
         assert!(is_busy(truncate(&here)));
         assert_eq!(fs::read(&here).unwrap(), before, "what was refused has changed nothing");
-        // It can be replaced, as every package manager does.
+        // The program can be replaced, as every package manager does.
         let new = here.with_extension("new");
         install("/bin/true", &new);
         fs::rename(&new, &here).unwrap();
@@ -67,7 +67,7 @@ fn a_program_that_runs_is_not_written_by_others_and_what_is_written_is_not_start
     }
 }
 
-/// Nothing of a program that has ended, or of a file that was closed, is in anybody's way.
+/// A program that has ended, or a file that was closed, is in the way of no client.
 #[test]
 fn a_program_is_started_at_once_where_another_client_has_written_it_and_written_where_it_has_ended() {
     let area = Area::on_two_mounts();

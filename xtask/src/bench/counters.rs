@@ -1,4 +1,4 @@
-//! What the cluster's processes count, read from their metrics endpoints.
+//! Counters of the cluster's processes, read from their metrics endpoints.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -18,7 +18,7 @@ const SYNCS: [&str; 2] = ["brindle_mds_log_syncs_total", "brindle_oss_fdatasyncs
 /// Counter of processor time.
 const CPU: &str = "brindle_process_cpu_seconds_total";
 
-/// What something cost.
+/// Cost of an operation.
 #[derive(Clone, Debug, Default)]
 pub struct Cost {
     /// Requests to MDT and OSTs.
@@ -30,7 +30,7 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// What was added since `before`.
+    /// Cost added since `before`.
     pub fn since(&self, before: &Cost) -> Cost {
         let cpu = self
             .cpu_seconds

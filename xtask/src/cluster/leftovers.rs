@@ -1,13 +1,14 @@
-//! What a cluster left although it was told to end: found by the directory it lives in, and removed.
+//! Removal of things that a cluster left although it was told to end: found by the directory that it lives
+//! in.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::run::capture;
 
-/// How long a killed process may take to be gone.
+/// Longest time until a killed process is gone.
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
-/// How often it is looked at.
+/// Interval at which the process is checked.
 const POLL: Duration = Duration::from_millis(10);
 
 /// A line of /proc/self/mountinfo.
@@ -21,7 +22,8 @@ struct Mount {
 pub fn clear(base: &Path) -> Vec<String> {
     let mut found = Vec::new();
     for mount in mounts(base) {
-        // Whoever waits for the mount gets an error; then it can be taken away even when it is in use.
+        // A process that waits for the mount gets an error; then the mount can be removed even when it is in
+        // use.
         let _ = std::fs::write(format!("/sys/fs/fuse/connections/{}/abort", mount.minor), "1");
         capture("umount", &["--lazy", &mount.at.to_string_lossy()]);
         found.push(format!("mount {}", mount.at.display()));

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use crate::Session;
 use crate::run::{Cmd, Finished};
 
-/// On a disk: a memory file system has no direct I/O. Open to all users, like every directory above it.
+/// Base directory, on a disk: a memory file system has no direct I/O. Open to all users, like every directory
+/// above it.
 const BASE: &str = "/var/tmp";
 /// The directory whose files lie on all OSTs.
 const STRIPED: &str = "striped";
@@ -65,7 +66,7 @@ impl Cluster {
         ended("brindle lfs setstripe", &self.log("setstripe", command))
     }
 
-    /// Where logs of this cluster and its step go.
+    /// Directory of the logs of this cluster and its step.
     pub fn logs(&self) -> &Path {
         &self.logs
     }

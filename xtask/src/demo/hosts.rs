@@ -15,7 +15,7 @@ const STATE: &str = ".brindle-hosts";
 const STEPS: u32 = 6;
 /// Size of the file that is written while a host is dead.
 const COPY_BYTES: u64 = 384 << 20;
-/// How long a host is away: the length of the fault that is shown; nothing is waited for by it.
+/// Time for which a host is away: the length of the fault that is shown; no step waits by it.
 const AWAY: Duration = Duration::from_secs(2);
 
 struct Tour<'a> {
@@ -169,7 +169,7 @@ impl Tour<'_> {
         Ok(())
     }
 
-    /// What is wrong and what to do, without the tree of targets.
+    /// Problems and next steps, without the tree of targets.
     fn status(&self) -> Result<(), String> {
         let page = self.ok(&["status", "-x", "--dir", STATE])?;
         let wrong: Vec<&str> = page.lines().take_while(|line| !line.starts_with("config:")).collect();

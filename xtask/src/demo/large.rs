@@ -14,7 +14,7 @@ use crate::run::interrupted;
 
 /// Bytes of one call.
 const PIECE: usize = 1 << 20;
-/// How often the screen is drawn.
+/// Interval at which the screen is drawn.
 const DRAW: Duration = Duration::from_millis(50);
 /// Longest time without any progress before the tour gives up.
 const PATIENCE: Duration = Duration::from_secs(60);

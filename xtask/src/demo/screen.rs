@@ -1,4 +1,4 @@
-//! What the tour looks like: numbered steps with times, commands with what they print, one line of progress.
+//! Look of the tour: numbered steps with times, commands with their output, one line of progress.
 
 use std::io::{IsTerminal, Write};
 use std::time::Instant;
@@ -67,7 +67,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Nothing is drawn yet.
+    /// Progress of which nothing is drawn yet.
     pub fn start() -> Progress {
         Progress { begun: Instant::now(), drawn: false }
     }

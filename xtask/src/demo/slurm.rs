@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use super::{requirements, screen};
 use crate::{Session, setup};
 
-/// Where it lies: a path that every user can enter.
+/// Base directory: a path that every user can enter.
 const BASE: &str = "/var/tmp";
 /// Steps of the tour.
 const STEPS: u32 = 4;
-/// Whoever submits the job: Slurm gives no burst buffers to root.
+/// User that submits the job: Slurm gives no burst buffers to root.
 const NOBODY: u32 = 65_534;
 /// Longest time of the job.
 const JOB_LIMIT: Duration = Duration::from_secs(120);

@@ -12,7 +12,7 @@ const LARGE_BYTES: u64 = 512 << 20;
 const BROKEN_BYTES: u64 = 384 << 20;
 /// The OST that dies.
 const VICTIM: &str = "ost2";
-/// How long it is dead.
+/// Time for which the server is dead.
 const DEAD: Duration = Duration::from_secs(3);
 
 /// Takes the tour. Everything goes to a directory of its own, made anew each time.
@@ -109,7 +109,7 @@ fn broken_server(demo: &Demo<'_>, striped: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// What the policy of the tour says: archive and release what lies in its directory.
+/// Policy of the tour: archive and release the files in its directory.
 const POLICY: &str = "\
 migration_rules { rule default { condition { tree == tour/tiering } } }
 purge_rules     { rule default { condition { tree == tour/tiering } } }
@@ -117,9 +117,9 @@ purge_trigger   { trigger_on = periodic; check_interval = 1h; }
 ";
 /// Size of the file that is archived.
 const ARCHIVED_BYTES: u64 = 64 << 20;
-/// How long a file may take until it is in the archive, or released.
+/// Longest time until a file is in the archive, or released.
 const TIERED_LIMIT: Duration = Duration::from_secs(60);
-/// How often that is looked at.
+/// Interval at which the file is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// A file is archived, released and opened again, by policy.
@@ -177,7 +177,7 @@ fn status(demo: &Demo<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// What is wrong and what to do, without the tree of targets.
+/// Problems and next steps, without the tree of targets.
 fn problem(page: &str) -> String {
     page.lines().take_while(|line| !line.starts_with("config:")).collect::<Vec<_>>().join("\n")
 }

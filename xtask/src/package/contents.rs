@@ -1,4 +1,4 @@
-//! Which file goes where in a package.
+//! Places of files in a package.
 
 /// Ordinary files of the repository: from, to, permissions.
 pub const FILES: &[(&str, &str, u32)] = &[
@@ -86,5 +86,5 @@ pub const DIRS: &[(&str, u32)] = &[("etc/brindle", 0o755), ("var/lib/brindle", 0
 /// The binary.
 pub const BINARY: &str = "usr/bin/brindle";
 
-/// What dpkg runs, in `deploy/debian`.
+/// Scripts that dpkg runs, in `deploy/debian`.
 pub const SCRIPTS: &[&str] = &["postinst", "prerm", "postrm"];

@@ -1,4 +1,4 @@
-//! What a package says of itself: its version, and what the binary needs.
+//! Control data of a package: its version, and the requirements of the binary.
 
 use std::path::Path;
 
@@ -87,7 +87,7 @@ pub fn text(depends: &str, architecture: &str, installed_kib: u64) -> String {
     )
 }
 
-/// The file `changelog.gz` before it is compressed: Debian's form of one entry. What changed is in NEWS.
+/// The file `changelog.gz` before it is compressed: Debian's form of one entry. The changes are in NEWS.
 pub fn changelog(date: &str) -> String {
     let version = version();
     format!(

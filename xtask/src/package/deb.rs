@@ -159,7 +159,7 @@ impl Tree {
         set.map_err(|e| format!("cannot set permissions of {}: {e}", path.display()))
     }
 
-    /// What the tree takes on a disk, as Debian counts it.
+    /// Size of the tree on a disk, as Debian counts it.
     fn kib(&self, dir: &Path) -> Result<u64, String> {
         let mut sum = 1;
         for entry in fs::read_dir(dir).map_err(|e| format!("cannot read {}: {e}", dir.display()))?.flatten() {

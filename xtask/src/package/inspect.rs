@@ -1,4 +1,4 @@
-//! What is wrong with a package, without installing it.
+//! Checks of a package, without installing it.
 
 use std::path::{Path, PathBuf};
 

@@ -19,12 +19,12 @@ use std::path::{Path, PathBuf};
 use crate::report::Report;
 use crate::{Session, setup};
 
-/// Where packages go, below the repository.
+/// Directory of packages, below the repository.
 const OUT: &str = "target/package";
 /// The profile of the binary that goes into a package.
 const PROFILE: &str = "dist";
 
-/// What `cargo xtask package` was asked.
+/// Arguments of `cargo xtask package`.
 struct Wanted {
     profile: String,
     out: PathBuf,

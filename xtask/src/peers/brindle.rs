@@ -20,7 +20,7 @@ impl Brindle {
         place.inside(&self.program).args(args).limit_secs(DEV_SECS_MAX)
     }
 
-    /// What a client mounts: host, port and file system.
+    /// Source that a client mounts: host, port and file system.
     fn source(&self, place: &mut Place) -> Result<String, String> {
         let dir = place.path("dev");
         let command = self.command(place, &["dev", "status", "-o", "json", "--dir", &dir]);

@@ -10,7 +10,8 @@ use crate::run::{Cmd, capture};
 
 /// Longest time until everything is active.
 const ACTIVE_PATIENCE: Duration = Duration::from_secs(180);
-/// Of each data disk, kept from BlueStore's file: the file system around it, and the OSD's small files.
+/// Space of each data disk that BlueStore's file does not get: for the file system around it, and the OSD's
+/// small files.
 const SPARE_BYTES: u64 = 256 << 20;
 /// Units that the packages enable.
 const UNITS: &[&str] = &[

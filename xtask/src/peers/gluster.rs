@@ -18,7 +18,7 @@ const LET_GO: &str = r#"while read -r device at kind rest; do
     case "$device $kind" in /dev/loop*|*" fuse"*) umount --lazy "$at" || true ;; esac
 done </proc/self/mounts
 "#;
-/// What people who care for speed set: the group of the package for metadata, and room for data.
+/// Settings of people who care for speed: the group of the package for metadata, and room for data.
 const SETTINGS: [[&str; 2]; 6] = [
     ["group", "metadata-cache"],
     ["performance.parallel-readdir", "on"],
@@ -35,7 +35,7 @@ impl Gluster {
     fn cli(place: &Place, args: &[&str]) -> Cmd {
         let socket = format!("--glusterd-sock={}", place.path("glusterd.socket"));
         let log = format!("--log-file={}", place.path("cli.log"));
-        // It writes below the fixed directory as well.
+        // The program writes below the fixed directory as well.
         let (_, fixed) = FIXED[2];
         let script = format!("mount --bind '{}' {fixed} && exec gluster \"$@\"", place.path("lib"));
         let command =

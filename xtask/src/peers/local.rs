@@ -13,10 +13,11 @@ const OPEN_FILES_MAX: u32 = 1 << 20;
 /// Descriptors of passthrough_ll that are not of inodes which the kernel knows.
 const OPEN_FILES_OTHER: u32 = 1000;
 
-/// What libfuse's own build finds on Linux; without it writes of times, of which the writeback cache makes many, are refused.
+/// Definitions that libfuse's own build makes on Linux. Without them, writes of times are refused, of which
+/// the writeback cache makes many.
 const DEFINED: &str = "-DHAVE_UTIMENSAT -DHAVE_POSIX_FALLOCATE -DHAVE_FDATASYNC -DHAVE_SETXATTR";
 
-/// What is written in an example, and what stands there when it is measured.
+/// Text in an example, and its replacement for the measurement.
 type Change = (&'static str, &'static str);
 
 /// passthrough_ll: requests come in buffers that are not aligned, so O_DIRECT must not go down to ext4.
@@ -67,7 +68,7 @@ impl System for Loop {
     }
 
     fn up(&self, place: &mut Place, scale: &Scale) -> Result<(), String> {
-        // Where others have the mount point of a client.
+        // The disk takes the place of a client's mount point.
         place.disk("client0", scale.data_bytes).map(drop)
     }
 

@@ -20,7 +20,7 @@ const GROUP_SECS_MAX: u64 = 3600;
 pub struct Record {
     /// The system.
     pub system: &'static str,
-    /// From 1.
+    /// Number of the repetition, from 1.
     pub repetition: u32,
     /// The group.
     pub group: &'static str,
@@ -30,25 +30,25 @@ pub struct Record {
     pub mounts: u32,
     /// The phase.
     pub phase: String,
-    /// In what it is counted.
+    /// Unit of the figure.
     pub unit: Unit,
-    /// What was measured.
+    /// Measured sample.
     pub sample: Sample,
     /// Load average of the machine before.
     pub load: f64,
 }
 
-/// Something that went wrong; the run goes on without it.
+/// Failure of a step; the run goes on without it.
 pub struct Failure {
     /// The system.
     pub system: &'static str,
-    /// When: which repetition of what.
+    /// Step of the failure: which repetition of what.
     pub when: String,
-    /// What it said.
+    /// Message of the failure.
     pub why: String,
 }
 
-/// What a run is to do.
+/// Work of a run.
 pub struct Order<'a> {
     /// The program that measures, and that is Brindle.
     pub program: &'a Path,
@@ -58,20 +58,21 @@ pub struct Order<'a> {
     pub scale: &'a Scale,
     /// Repetitions.
     pub repeat: u32,
-    /// What is measured.
+    /// Groups of cases to measure.
     pub groups: Vec<&'static Group>,
-    /// Where logs go.
+    /// Directory of logs.
     pub logs: &'a Path,
 }
 
 /// All figures of a run.
 #[derive(Default)]
 pub struct Figures {
-    /// What was measured.
+    /// Measured records.
     pub records: Vec<Record>,
-    /// What was not.
+    /// Cases that were not measured.
     pub failures: Vec<Failure>,
-    /// By system: the processes of each name, as that was which had the most memory at the end of a workload.
+    /// Memory by system: the processes of each name, in the state with the most memory at the end of a
+    /// workload.
     pub memory: BTreeMap<&'static str, BTreeMap<String, ProcessMemory>>,
 }
 
@@ -193,7 +194,8 @@ fn measure(
     serde_json::from_str(&text).map_err(|e| read(&e))
 }
 
-/// This program again, for between the phases; by its process, so that a build meanwhile does no harm.
+/// Command of this program for between the phases; it names the running process, so that a build meanwhile
+/// does no harm.
 fn remount_command(name: &str, brindle: &Path) -> String {
     let program = std::process::id();
     format!("exec /proc/{program}/exe peers --remount {name} --binary '{}'", brindle.display())
@@ -247,7 +249,7 @@ pub fn load_average() -> f64 {
     text.split_whitespace().next().and_then(|n| n.parse().ok()).unwrap_or(0.0)
 }
 
-/// Where logs and documents of this run go, empty.
+/// Empty directory for logs and documents of this run.
 pub fn fresh_logs(dir: &Path) -> Result<PathBuf, String> {
     let _ = std::fs::remove_dir_all(dir);
     std::fs::create_dir_all(dir).map_err(|e| format!("cannot make {}: {e}", dir.display()))?;

@@ -42,7 +42,7 @@ use place::Place;
 use scale::Scale;
 use system::System;
 
-/// Held by whoever starts or ends systems.
+/// Lock held by the process that starts or ends systems.
 const LOCK: &str = "/var/tmp/brindle-peers.lock";
 
 /// Memory that is kept warm for the whole run: what one system at a time uses for itself and in caches, which all free again.
@@ -122,7 +122,7 @@ fn start(system: &dyn System, place: &mut Place, scale: &Scale) -> Result<(), St
 /// Ends a system; an error names what had to be ended by force.
 fn end(system: &dyn System, place: &mut Place) -> Result<(), String> {
     for number in 0..system.clients() {
-        // What does not go is taken away below.
+        // A mount that cannot be unmounted is removed below.
         let _ = place.unmount(number);
     }
     let ended = system.down(place);

@@ -45,7 +45,8 @@ impl MooseFs {
     }
 }
 
-/// Of all daemons: no priority over other processes, no locked memory, no protection from the kernel's killer.
+/// Options of all daemons: no priority over other processes, no locked memory, no protection from the
+/// kernel's killer.
 const COMMON: &str =
     "WORKING_USER = root\nWORKING_GROUP = root\nNICE_LEVEL = 0\nLOCK_MEMORY = 0\nDISABLE_OOM_KILLER = 0\n";
 
@@ -93,7 +94,8 @@ impl System for MooseFs {
         let config = place.write("mfsmaster.cfg", &self.master_config(place))?;
         place.run("mfsmaster", place.inside("mfsmaster").arg("-c").arg(config).arg("start"))?;
         for number in 0..2 {
-            // Its chunkservers delete some chunks a second, in rounds of minutes: what the phases before have removed still lies there.
+            // The chunkservers delete some chunks a second, in rounds of minutes: chunks removed by earlier
+            // phases still lie there.
             let disk = place.disk(&format!("data{number}"), 2 * scale.data_bytes)?;
             place.mkdir(&format!("chunkserver{number}"))?;
             // No limit beside the disk: with one, this version reports no room, and writes hang.

@@ -1,4 +1,4 @@
-//! What the command line asks for.
+//! Options of the command line.
 
 use std::path::PathBuf;
 
@@ -23,7 +23,7 @@ pub const USAGE: &str = "usage: cargo xtask peers [OPTIONS]
   --up SYSTEM       only start this one, and leave it there
   --down [SYSTEM]   end what --up or a killed run left";
 
-/// What to do.
+/// Action to take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Say what the options are.
@@ -40,7 +40,7 @@ pub enum Action {
 
 /// The options.
 pub struct Options {
-    /// What to do.
+    /// Action to take.
     pub action: Action,
     /// Systems to measure.
     pub systems: Vec<String>,

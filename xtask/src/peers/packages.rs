@@ -9,7 +9,7 @@ use std::path::Path;
 use crate::run::capture;
 use crate::setup;
 
-/// Asked by packages whether a service may be started; exit code 101 is no.
+/// Script that packages ask whether a service may be started; exit code 101 is no.
 const POLICY: &str = "/usr/sbin/policy-rc.d";
 
 /// Installs what `target` needs and is missing; its services stay off.
@@ -21,7 +21,7 @@ pub fn need(target: &str, units: &[&str], init_scripts: &[&str]) -> Result<(), S
     let installed = setup::need(target);
     drop(policy);
     installed?;
-    // Where there is no such program, nothing would start the services.
+    // Without such a program, nothing would start the services.
     for unit in units {
         capture("systemctl", &["disable", "--quiet", unit]);
     }

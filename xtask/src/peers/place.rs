@@ -1,5 +1,5 @@
-//! Where one system lives while it is measured: a directory with its images, mounts and logs, and a network namespace with
-//! its processes.
+//! Place of one system while it is measured: a directory with its images, mounts and logs, and a network
+//! namespace with its processes.
 //!
 //! Invariant: everything of a system is below its directory or in its namespace, so that [`Place::clear`] finds all of it,
 //! also what an earlier run left that was killed.
@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use crate::cluster::leftovers;
 use crate::run::{Cmd, Finished};
 
-/// On a disk, short (the name of a socket has 107 bytes), and open to all users like every directory above it.
+/// Base directory: on a disk, short (the name of a socket has 107 bytes), and open to all users like every
+/// directory above it.
 const BASE: &str = "/var/tmp/brindle-peers";
 /// Network namespaces are files here.
 const NAMESPACES: &str = "/run/netns";
@@ -19,16 +20,17 @@ const NAMESPACES: &str = "/run/netns";
 pub const ADDRESS: &str = "10.77.0.1";
 /// Longest time of a short command.
 const SHORT_SECS_MAX: u64 = 60;
-/// How long processes may take to end by themselves.
+/// Longest time for processes to end by themselves.
 const END_PATIENCE: Duration = Duration::from_secs(30);
-/// How long killed ones may take to be gone.
+/// Longest time until killed processes are gone.
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
-/// How long a system that was measured may take to finish what it does in the background.
+/// Longest time for a measured system to finish its background work.
 const SETTLE_PATIENCE: Duration = Duration::from_secs(20);
-/// It has finished when it used so little processor time in so much time.
+/// Window of the check for background work: the system has finished when it used very little processor time
+/// in it.
 const SETTLE_WINDOW: Duration = Duration::from_millis(500);
 const SETTLED_TICKS: u64 = 5;
-/// How often something is looked at.
+/// Interval of the checks.
 const POLL: Duration = Duration::from_millis(50);
 
 /// The place of one system.
@@ -40,7 +42,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// That of the system called `name`; nothing is made yet.
+    /// Place of the system called `name`; nothing is made yet.
     pub fn of(name: &str, logs: &Path) -> Place {
         let (dir, namespace) = (Path::new(BASE).join(name), format!("brindle-peers-{name}"));
         Place { dir, namespace, logs: logs.join(name), log_number: 0 }
@@ -201,7 +203,7 @@ impl Place {
     /// Ends everything of the system and removes it. Says what had to be ended by force.
     pub fn clear(&mut self) -> Vec<String> {
         for number in 0..2 {
-            // What stays mounted is taken away below, and named.
+            // A mount that stays is removed below, and named.
             let _ = self.unmount(number);
         }
         let mut forced = self.end_processes();

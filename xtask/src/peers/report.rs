@@ -29,7 +29,7 @@ pub struct Described {
 }
 
 impl Described {
-    /// What is to be known of a system.
+    /// Description of a system.
     pub fn of(system: &dyn System) -> Described {
         Described {
             name: system.name(),
@@ -50,13 +50,13 @@ struct Line {
     systems: BTreeMap<&'static str, Cell>,
 }
 
-/// What a system reached in a row.
+/// Result of a system in a row.
 struct Cell {
     value: Summary,
     cpu: Option<f64>,
 }
 
-/// Everything that is the same for all lines.
+/// Data that is the same for all lines.
 struct Table<'a> {
     systems: &'a [Described],
     records: &'a [Record],
@@ -111,7 +111,7 @@ impl Table<'_> {
         Some(Line { row, mounts, unit, peer: peer.map(|(name, _)| *name), judged, systems: cells.collect() })
     }
 
-    /// What the row is compared with beside peers.
+    /// Speeds that the row is compared with beside peers.
     fn beside(&self, beside: Beside, row: &Row) -> Speeds {
         let row = match beside {
             Beside::Ext4 | Beside::Passthrough => Some(row),
@@ -176,7 +176,7 @@ pub fn write(
     Ok(said)
 }
 
-/// When, of what and on what: as it is before the first figure.
+/// Description of a run: when, of what and on what, as known before the first figure.
 pub struct About {
     root: String,
     date: String,
@@ -188,7 +188,7 @@ pub struct About {
 }
 
 impl About {
-    /// That of a run which begins now.
+    /// Description of a run that begins now.
     pub fn of(session: &Session, order: &Order<'_>) -> About {
         let said = |program: &str, args: &[&str]| {
             capture(program, args).map_or_else(|| "unknown".to_owned(), |text| text.trim().to_owned())
@@ -207,7 +207,8 @@ impl About {
         }
     }
 
-    /// What a failure said, in one line that does not name this machine's directories; the rest is in the logs.
+    /// Message of a failure, in one line that does not name this machine's directories; the rest is in the
+    /// logs.
     fn in_short(&self, why: &str) -> String {
         let told = |line: &&str| line.starts_with("error:") || line.starts_with("why:");
         let lines: Vec<&str> = why.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
@@ -267,7 +268,7 @@ fn markdown(
     text
 }
 
-/// What the processes of each system took.
+/// Memory of the processes of each system.
 fn memory(systems: &[Described], figures: &Figures) -> String {
     let mut text = String::from(
         "\n## Memory\n\nOf the processes of each name the most that one has had since it started (VmHWM), looked at after each workload; \

@@ -7,7 +7,7 @@ use super::system::Role;
 
 /// Workloads that one run of `brindle bench` does.
 pub struct Group {
-    /// Its name on the command line.
+    /// Name of the group on the command line.
     pub name: &'static str,
     /// Whether it goes through one mount and through two, where a system has two.
     pub two_mounts: bool,
@@ -79,10 +79,10 @@ pub const GROUPS: &[Group] = &[
     },
 ];
 
-/// What a run begins with, whatever it measures: it writes much and takes seconds.
+/// First group of every run: it writes much and takes seconds.
 pub const WARM_UP: &Group = &GROUPS[0];
 
-/// What a row is compared with beside the best peer.
+/// Reference of a row beside the best peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Beside {
     /// Local ext4 on an image.
@@ -103,7 +103,7 @@ impl Beside {
         }
     }
 
-    /// As it stands in the table.
+    /// Text in the table.
     pub fn text(self) -> &'static str {
         match self {
             Beside::Ext4 => "ext4",
@@ -115,17 +115,17 @@ impl Beside {
 
 /// A row of the table: a phase of a case.
 pub struct Row {
-    /// What people call it.
+    /// Name of the row, for people.
     pub name: &'static str,
     /// The group that measures it.
     pub group: &'static str,
-    /// How the name of its case begins.
+    /// Beginning of the name of its case.
     pub case: &'static str,
     /// The phase.
     pub phase: &'static str,
-    /// How many times the speed of the best peer is asked for.
+    /// Wanted multiple of the speed of the best peer.
     pub peers: f64,
-    /// Likewise of something else.
+    /// Wanted multiple of another reference.
     pub beside: Option<(Beside, f64)>,
 }
 

@@ -1,4 +1,4 @@
-//! How much of everything: a full run for figures to be quoted, a quick one to see that all systems work.
+//! Sizes of the work: a full run for figures to be quoted, a quick one to see that all systems work.
 
 use brindle_types::units::{GIB, MIB};
 
@@ -11,7 +11,7 @@ pub struct Scale {
     pub data_bytes: u64,
     /// The disk for metadata, where a system has one of its own.
     pub metadata_bytes: u64,
-    /// What each process of `ior` writes and reads.
+    /// Bytes that each process of `ior` writes and reads.
     pub ior: &'static str,
     /// Random writes and reads: the set, and the seconds of each phase.
     pub random: (&'static str, u32),
@@ -23,7 +23,7 @@ pub struct Scale {
     pub listed: u32,
 }
 
-/// For figures to be quoted: sets larger than caches of clients.
+/// Scale for figures to be quoted: sets larger than caches of clients.
 pub const FULL: Scale = Scale {
     name: "full",
     data_bytes: 6 * GIB,
@@ -35,7 +35,8 @@ pub const FULL: Scale = Scale {
     listed: 100_000,
 };
 
-/// To see that everything works; phases are too short for the processor time, and caches are larger than the sets.
+/// Scale to see that everything works; phases are too short for the processor time, and caches are larger
+/// than the sets.
 pub const QUICK: Scale = Scale {
     name: "quick",
     data_bytes: 2560 * MIB,

@@ -1,14 +1,14 @@
-//! What every system that is measured can do.
+//! Abilities of every system that is measured.
 
 use super::place::Place;
 use super::scale::Scale;
 
 /// A file system, with all that it needs to run on this machine alone.
 pub trait System {
-    /// Its name in the table and on the command line.
+    /// Name of the system in the table and on the command line.
     fn name(&self) -> &'static str;
 
-    /// What it is in the table of ratios.
+    /// Role of the system in the table of ratios.
     fn role(&self) -> Role;
 
     /// Installs what it needs and is missing.
@@ -17,10 +17,10 @@ pub trait System {
     /// Name and version.
     fn version(&self) -> String;
 
-    /// How it is set up, where it differs from the defaults, and what an fsync is worth.
+    /// Settings that differ from the defaults, and the worth of an fsync.
     fn settings(&self) -> String;
 
-    /// How many clients there are; 0 when it is a directory without any process.
+    /// Number of clients; 0 when the system is a directory without any process.
     fn clients(&self) -> usize;
 
     /// Whether it can know as many files and directories at once, and is the one to be measured with them.
@@ -34,7 +34,7 @@ pub trait System {
     /// Mounts a client at its mount point, which is there and empty.
     fn mount(&self, place: &mut Place, number: usize) -> Result<(), String>;
 
-    /// What has to be done once, when the clients are mounted.
+    /// Work to do once, when the clients are mounted.
     fn mounted(&self, _place: &mut Place) -> Result<(), String> {
         Ok(())
     }
@@ -50,10 +50,10 @@ pub trait System {
     }
 }
 
-/// What a system is in the table of ratios.
+/// Role of a system in the table of ratios.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// What is compared.
+    /// The compared system: Brindle.
     Ours,
     /// A network file system that a user could mount instead.
     Peer,
@@ -76,7 +76,7 @@ pub fn mount_all(system: &dyn System, place: &mut Place) -> Result<(), String> {
     Ok(())
 }
 
-/// How long a mounted system may take to know its room: MooseFS's chunkservers report after a while.
+/// Longest time until a mounted system knows its space: MooseFS's chunkservers report after a while.
 const ROOM_PATIENCE: std::time::Duration = std::time::Duration::from_secs(90);
 
 /// Unmounts all clients and mounts them again: their caches are empty then.

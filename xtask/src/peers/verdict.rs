@@ -23,12 +23,12 @@ pub enum Verdict {
     Fail,
     /// The quartiles lie on both sides.
     Undecided,
-    /// Something was not measured.
+    /// A figure was not measured.
     Missing,
 }
 
 impl Verdict {
-    /// As it stands in the table.
+    /// Text in the table.
     pub fn text(self) -> &'static str {
         match self {
             Verdict::Pass => "pass",
@@ -39,7 +39,7 @@ impl Verdict {
     }
 }
 
-/// What a row comes to.
+/// Result of a row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judged {
     /// Ours by the best peer.

@@ -24,9 +24,9 @@ pub const SECONDS_EACH: u64 = 8;
 
 /// One suite.
 pub struct Suite {
-    /// Its name, the first part of the names of its cases.
+    /// Name of the suite, the first part of the names of its cases.
     pub name: &'static str,
-    /// What it does, in a few words.
+    /// Purpose of the suite, in a few words.
     pub about: &'static str,
     /// Runs all its cases.
     pub run: fn(&Ground) -> Report,
@@ -42,7 +42,7 @@ pub const SUITES: &[Suite] = &[
     Suite { name: "cargo-build", about: "build, test and rebuild a crate", run: cargo_build::run },
 ];
 
-/// Where a suite runs and how long.
+/// Place and time limit of a suite.
 pub struct Ground {
     /// The repository.
     pub root: PathBuf,
@@ -54,7 +54,7 @@ pub struct Ground {
     pub is_ours: bool,
     /// The command, for what only a Brindle mount can do.
     pub brindle: PathBuf,
-    /// Where logs go.
+    /// Directory of logs.
     pub logs: PathBuf,
     /// Seconds for each open-ended case.
     pub seconds_each: u64,

@@ -14,7 +14,7 @@ pub struct Script<'a> {
 }
 
 impl<'a> Script<'a> {
-    /// Nothing has run yet.
+    /// Script of which nothing has run yet.
     pub fn new(ground: &'a Ground) -> Script<'a> {
         Script { ground, report: Report::default(), broken: None }
     }
@@ -44,7 +44,7 @@ impl<'a> Script<'a> {
         self.ground.command(program).args(args)
     }
 
-    /// What was found.
+    /// Findings of the script.
     pub fn end(self) -> Report {
         self.report
     }

@@ -19,7 +19,7 @@ pub struct Finding {
     pub file: String,
     /// Line, from 1; 0 for the file as a whole.
     pub line: usize,
-    /// What is wrong and the cure.
+    /// Problem and its cure.
     pub text: String,
 }
 
@@ -36,7 +36,7 @@ impl std::fmt::Display for Finding {
 pub struct TextFile {
     /// Path relative to the repository.
     pub path: String,
-    /// Its contents.
+    /// Contents of the file.
     pub text: String,
 }
 

@@ -1,4 +1,4 @@
-//! What a source file consists of: which lines are tests, and whether its bytes are plain.
+//! Structure of a source file: its lines of tests, and whether its bytes are plain.
 
 use super::{Finding, TextFile};
 

@@ -14,7 +14,8 @@ struct Rule {
     in_tests: bool,
 }
 
-/// Who may choose real seams: the seams themselves, the binary, processes of a host, what tests and measures from outside.
+/// Places that may choose real seams: the seams themselves, the binary, processes of a host, measurements
+/// from outside.
 const OUTSIDE: &[&str] = &[
     "crates/brindle-stdx/",
     "crates/brindle/",
@@ -23,7 +24,8 @@ const OUTSIDE: &[&str] = &[
     "crates/brindle-bench/",
     "xtask/",
 ];
-/// Likewise, and the HTTP server of the metrics, which only real processes have.
+/// Places that may use real time: those above, and the HTTP server of the metrics, which only real processes
+/// have.
 const REAL_TIME: &[&str] = &[
     "crates/brindle-stdx/",
     "crates/brindle/",
@@ -33,7 +35,8 @@ const REAL_TIME: &[&str] = &[
     "xtask/",
     "crates/brindle-telemetry/src/bounded.rs",
 ];
-/// Likewise, archives in directories of other file systems, and files whose loss in a power cut harms nobody: sockets, logs.
+/// Places whose files are not data of Brindle: those above, archives in directories of other file systems,
+/// and files whose loss in a power cut does no harm (sockets, logs).
 const NOT_DATA: &[&str] = &[
     "crates/brindle-stdx/",
     "crates/brindle/",
@@ -46,7 +49,7 @@ const NOT_DATA: &[&str] = &[
     "crates/brindle-client/src/control.rs",
     "crates/brindle-fuse/src/fs.rs",
 ];
-/// Who may print.
+/// Places that may print.
 const PRINTERS: &[&str] = &["crates/brindle/", "xtask/"];
 
 const RULES: &[Rule] = &[

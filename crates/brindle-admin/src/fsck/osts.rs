@@ -156,7 +156,8 @@ fn one_object(reader: &KvReader, file: &FileObjects, object: ObjectId, ost: &Ost
         }
         Some(len) if is_settled(file) => {
             let most = object_len(&file.layout, object.named(), file.size_bytes);
-            // What lies behind the last byte that the object can have is of a move that was called off, and never shown.
+            // Bytes behind the last byte that the object can have come from a move that was called off; no
+            // reader sees them.
             let shown = (*len).min(object_len(&file.layout, object.named(), u64::MAX));
             if shown > most {
                 let why =

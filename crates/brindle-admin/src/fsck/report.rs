@@ -57,12 +57,12 @@ fn entries(list: &[(String, Fault)]) -> Vec<Entry> {
 }
 
 impl Report {
-    /// Something that must not be.
+    /// Records a broken invariant.
     pub(crate) fn finding(&mut self, target: &str, fault: Fault) {
         self.findings.push((target.to_owned(), fault));
     }
 
-    /// Something to know.
+    /// Records a remark: nothing is wrong.
     pub(crate) fn note(&mut self, target: &str, fault: Fault) {
         self.notes.push((target.to_owned(), fault));
     }

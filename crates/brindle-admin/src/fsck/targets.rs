@@ -1,4 +1,4 @@
-//! What the directories hold: one file system, whose targets belong together.
+//! Contents of the directories: one file system, whose targets belong together.
 
 use brindle_config::{Expected, Superblock};
 use brindle_stdx::disk::Disk;
@@ -10,9 +10,9 @@ use super::report::Report;
 pub struct Target {
     /// Full name.
     pub name: String,
-    /// Its directory.
+    /// Directory of the target.
     pub dir: String,
-    /// What it is.
+    /// Superblock of the target.
     pub superblock: Superblock,
 }
 

@@ -37,7 +37,7 @@ const END: u8 = 3;
 pub struct Header {
     /// The superblock of the MDT, as its file has it.
     pub superblock: Vec<u8>,
-    /// When it was taken, seconds since 1970.
+    /// Time of the backup, in seconds since 1970.
     pub taken_at_s: i64,
     /// Term of the MDT then.
     pub term: u32,
@@ -67,7 +67,7 @@ impl Writer<'_> {
                 .next("give another name"));
         }
         let temporary = temporary(path);
-        // One that was cut off.
+        // A backup that was cut off may have left its temporary file.
         match disk.remove(&temporary) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(cannot_write(path, &e)),
             _ => {}
@@ -106,7 +106,7 @@ impl Writer<'_> {
 
     /// Gives it up.
     pub fn discard(self) {
-        // One that stays is written over by the next backup of this name.
+        // A temporary file that stays is overwritten by the next backup of this name.
         let _ = self.disk.remove(&temporary(&self.path));
     }
 
@@ -177,7 +177,7 @@ impl Reader {
         Ok(reader)
     }
 
-    /// Its first block.
+    /// First block of the backup.
     pub fn header(&self) -> &Header {
         &self.header
     }

@@ -243,7 +243,7 @@ fn shell_characters_mean_nothing() {
 proptest! {
     #[test]
     fn no_script_makes_a_path_that_leaves_the_buffer(text in "[#DW BBjobdwstage_inouttypefilsrcedn=/.$\\\\{}_\n]{0,200}", path in "[./a$]{0,12}") {
-        // Whatever it is, it is read or refused.
+        // Every text is either read or refused.
         let _ = parse(&text);
         let script = format!("#DW jobdw capacity=1GiB\n#DW stage_in type=directory source=/x destination=$DW_JOB_STRIPED{path}\n");
         if let Ok(request) = parse(&script) {

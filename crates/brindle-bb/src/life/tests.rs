@@ -238,7 +238,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// What the orchestrator sees when it has the lock of the persistent buffer.
+    /// The persistent buffer as the orchestrator sees it under the buffer's lock.
     fn locked(&self) -> Buffer {
         let users = self.jobs.iter().flatten().map(|job| job.token.clone()).collect();
         Buffer { users, ..self.buffer.clone() }

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-/// What to run and how much of it.
+/// Work to run, and its size.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Options {
     /// Repetitions of each phase.
@@ -54,13 +54,13 @@ pub struct Report {
     pub schema: String,
     /// The directory measured.
     pub directory: PathBuf,
-    /// What was run.
+    /// Options of the run.
     pub options: Options,
     /// The figures.
     pub rows: Vec<Row>,
 }
 
-/// What a run is at, for progress and for counters that are read at the edges of phases.
+/// Moment of a run, for progress and for counters that are read at the edges of phases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment<'a> {
     /// A repetition begins: number from 1, of how many.

@@ -1,5 +1,6 @@
-//! As IOR: every rank writes its share in order and reads the share of the next rank. With a file per process (`ior -F -C
-//! -e`) or one file for all (`ior -C -e`), in which the shares of the ranks take turns block by block.
+//! The workload of IOR: every rank writes its share in order and reads the share of the next rank. There is a
+//! file per process (`ior -F -C -e`) or one file for all (`ior -C -e`), in which the shares of the ranks take
+//! turns block by block.
 
 use std::path::PathBuf;
 
@@ -16,7 +17,7 @@ use crate::stop::Halt;
 /// Bytes of a transfer in IO500's hard case: no multiple of anything.
 pub const HARD_BYTES: u64 = 47_008;
 
-/// How the bytes of the ranks lie.
+/// Layout of the bytes of the ranks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
     /// Every rank has a file of its own.
@@ -29,12 +30,12 @@ pub struct Job {
     pub segments: u64,
     /// Ranks read what they wrote themselves (`ior` without `-C`).
     pub read_own: bool,
-    /// With O_DIRECT.
+    /// Whether files are opened with O_DIRECT.
     pub direct: bool,
 }
 
 impl Job {
-    /// Where a block of a rank begins.
+    /// Offset of a block of a rank.
     fn block_offset(&self, rank: u32, ranks: u32, segment: u64) -> u64 {
         let block =
             if self.file_per_process { segment } else { segment * u64::from(ranks) + u64::from(rank) };
@@ -128,7 +129,7 @@ pub enum Case {
     Hard,
 }
 
-/// What `brindle bench ior` runs.
+/// Options of `brindle bench ior`.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Cases in the order in which they run.
@@ -139,7 +140,7 @@ pub struct Options {
     pub transfer_bytes: u64,
     /// Ranks read what they wrote themselves.
     pub read_own: bool,
-    /// With O_DIRECT; not in the hard case, whose transfers are not aligned.
+    /// Whether files are opened with O_DIRECT; not in the hard case, whose transfers are not aligned.
     pub direct: bool,
 }
 

@@ -13,7 +13,7 @@ use crate::rank::{self, Done, Phase, Spec};
 use crate::run::Unit;
 use crate::stop::Halt;
 
-/// How much.
+/// Size of the work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
     /// Files of the directory.

@@ -1,5 +1,5 @@
-//! As mdtest: every rank makes files, asks for the attributes of those of the next rank, reads them, removes its own.
-//! Easy: empty files, a directory for each rank. Hard: 3,901 bytes, one directory for all.
+//! The workload of mdtest: every rank makes files, stats and reads the files of the next rank, and removes
+//! its own. Easy: empty files, a directory for each rank. Hard: files of 3,901 bytes, one directory for all.
 
 use std::fs::File;
 use std::io::Write;
@@ -18,7 +18,7 @@ use crate::stop::Halt;
 /// Bytes of a file in IO500's hard case.
 pub const HARD_BYTES: u32 = 3901;
 
-/// What kind of files.
+/// Kind of files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
     /// Files of each rank.
@@ -66,7 +66,7 @@ pub(crate) fn run(spec: &Spec, job: &Job, phase: Phase, halt: &Halt) -> Result<D
 fn create(spec: &Spec, job: &Job, halt: &Halt) -> Result<Done> {
     let dir = job.dir(spec, spec.rank);
     if let Err(e) = std::fs::create_dir(&dir) {
-        // Of a shared directory one rank is the first.
+        // One rank is the first to make a shared directory.
         if !(job.shared && e.kind() == std::io::ErrorKind::AlreadyExists) {
             return Err(files::failed("cannot make the directory", &dir, &e));
         }
@@ -138,7 +138,7 @@ fn clean(spec: &Spec, job: &Job) -> Result<Done> {
     Ok(Done::default())
 }
 
-/// What `brindle bench mdtest` runs.
+/// Options of `brindle bench mdtest`.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Own directories, empty files.

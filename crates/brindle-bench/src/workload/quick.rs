@@ -5,7 +5,7 @@ use crate::rank::{self, Phase};
 use crate::run::Unit;
 use crate::workload::{ior, mdtest};
 
-/// How much.
+/// Size of the work.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Bytes of the stream of each rank.

@@ -24,21 +24,21 @@ const SET_OF_FREE: u64 = 5;
 /// Bytes of a write while the file is made.
 const FILL_BYTES: u64 = 1 << 20;
 
-/// How large and how long.
+/// Size and duration of the work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
     /// Bytes of the file of each rank.
     pub file_bytes: u64,
     /// Length of a phase.
     pub seconds: u32,
-    /// With O_DIRECT.
+    /// Whether files are opened with O_DIRECT.
     pub direct: bool,
 }
 
-/// What a rank remembers between phases.
+/// State that a rank keeps between phases.
 #[derive(Default)]
 pub(crate) struct State {
-    /// How often each block was written, as far as it matters for its contents.
+    /// Number of writes of each block, as far as it matters for the contents.
     generations: Vec<u8>,
     repetition: u8,
     random: u64,
@@ -133,14 +133,14 @@ fn read(spec: &Spec, job: &Job, state: &mut State, halt: &Halt) -> Result<Done> 
     Ok(done)
 }
 
-/// What `brindle bench random` runs.
+/// Options of `brindle bench random`.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Bytes of all files together.
     pub set_bytes: u64,
     /// Length of a phase.
     pub seconds: u32,
-    /// With O_DIRECT.
+    /// Whether files are opened with O_DIRECT.
     pub direct: bool,
 }
 

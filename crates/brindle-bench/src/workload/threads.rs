@@ -1,11 +1,12 @@
-//! As iozone's throughput mode: the same bytes by 1, 2, 4 ... threads, each with a file of its own; write, write again, read.
+//! The throughput mode of iozone: the same bytes by 1, 2, 4 ... threads, each with a file of its own; write,
+//! write again, read.
 
 use crate::plan::{Plan, Setting, Step};
 use crate::rank::{self, Phase};
 use crate::run::{Unit, X};
 use crate::workload::ior;
 
-/// What `brindle bench threads` runs.
+/// Options of `brindle bench threads`.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Numbers of threads, in the order in which they run.
@@ -14,7 +15,7 @@ pub struct Options {
     pub bytes: u64,
     /// Bytes of a call.
     pub record_bytes: u64,
-    /// With O_DIRECT.
+    /// Whether files are opened with O_DIRECT.
     pub direct: bool,
 }
 

@@ -16,7 +16,7 @@ use crate::rank::{self, Done, Phase, Spec};
 use crate::run::Unit;
 use crate::stop::{self, Halt};
 
-/// How often a command is looked at whether it has ended.
+/// Interval at which a running command is checked.
 const PAUSE: Duration = Duration::from_millis(1);
 /// Directories below one another that are followed.
 const DEPTH_MAX: u32 = 200;
@@ -26,7 +26,7 @@ const DEPTH_MAX: u32 = 200;
 pub struct Job {
     /// A tar file on a local disk.
     pub archive: PathBuf,
-    /// How often it is unpacked beside itself.
+    /// Number of copies that are unpacked beside each other.
     pub copies: u32,
     /// Files and directories of one copy.
     pub entries: u64,
@@ -154,7 +154,7 @@ impl Running {
         let said = std::thread::spawn(move || {
             let mut said = String::new();
             if let Some(mut err) = err {
-                // What can be read of it is enough; the rest is thrown away.
+                // The first bytes of the message are enough; the rest is thrown away.
                 let _ = err.by_ref().take(500).read_to_string(&mut said);
                 let _ = std::io::copy(&mut err, &mut std::io::sink());
             }
@@ -188,7 +188,7 @@ impl Running {
     }
 
     fn end(&mut self) {
-        // It may have ended by itself.
+        // The command may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub struct ScanAsk {
     /// Inode number of the file or directory to begin at.
     pub start: u64,
-    /// Its name for tests of names.
+    /// Name of the start directory, for tests of names.
     pub start_name: Vec<u8>,
     /// The predicate, as postfix terms.
     pub predicate: Vec<Term>,
@@ -46,7 +46,7 @@ impl ScanAsk {
 pub enum PathText {
     /// UTF-8.
     Text(String),
-    /// Anything.
+    /// A path that is not UTF-8, byte by byte.
     Bytes(Vec<u8>),
 }
 
@@ -96,7 +96,7 @@ pub struct SumLine {
 pub struct RefusedLine {
     /// Below the start.
     pub path: PathText,
-    /// Why.
+    /// Reason of the refusal.
     pub code: Code,
 }
 

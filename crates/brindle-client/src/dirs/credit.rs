@@ -1,4 +1,4 @@
-//! How much of a directory is listed ahead of questions about it.
+//! Number of entries of a directory that are listed ahead of lookups.
 //!
 //! Listing entries that nobody needs costs the servers a few times as little as asking did, so each name that had to be asked for is worth some
 //! entries. Each entry that was listed ahead and then looked at is worth some, too: of a directory that is walked through nothing

@@ -18,18 +18,18 @@ const AT_ONCE: usize = 64;
 
 /// A part of a listing that is on its way before anybody has asked for it.
 pub(super) enum Coming {
-    /// For whoever looks at names.
+    /// Entries for lookups of names.
     Names,
-    /// For whoever lists: what follows the cookie `after`, and who waits for it.
+    /// Entries behind the cookie `after` for a listing, and the callers that wait for them.
     Part { after: u64, waiting: Vec<oneshot::Sender<()>> },
 }
 
 /// Cause of a request for a part of a listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Listed {
-    /// Somebody who has got it, or looks at names only.
+    /// A caller that waits for the entries, or lookups of names one after the other.
     Asked,
-    /// Nobody yet: it is kept until somebody does.
+    /// Read-ahead: the entries are kept until a caller asks.
     ReadAhead,
 }
 
@@ -82,8 +82,8 @@ impl Dirs {
         was_quiet
     }
 
-    /// Where a name leads, if that is known, for whoever looks at names one after the other; and what is to be listed ahead of that,
-    /// until [`Dirs::listed_ahead`].
+    /// Target of a name, if it is known, for a caller that looks up names one after the other. Also returns
+    /// the part of the directory to list ahead, until [`Dirs::listed_ahead`].
     pub fn walk(&self, dir: Ino, name: &[u8]) -> (Option<Lead>, Option<Ahead>) {
         let mut inner = self.inner.lock();
         inner.use_dir(dir);
@@ -108,7 +108,7 @@ impl Dirs {
 
     /// A listing that was begun before anybody has asked for it is over, and has brought these entries for whoever looks at names.
     pub fn listed_ahead(&self, dir: Ino, entries: &[DirEntry]) {
-        // Whoever waits for it is told by what is dropped here.
+        // Dropping the entry wakes the callers that wait for it.
         let over = self.inner.lock().ahead.remove(&dir);
         drop(over);
         for entries in entries.chunks(AT_ONCE) {
@@ -120,8 +120,8 @@ impl Dirs {
         }
     }
 
-    /// What follows the cookie `after` in a listing of `dir`, at most `entries_max`, if it is known; and the cookie behind which it is
-    /// worth reading ahead.
+    /// Entries behind the cookie `after` in a listing of `dir`, at most `entries_max`, if they are known.
+    /// Also returns the cookie behind which it is worth reading ahead.
     pub fn listing(&self, dir: Ino, after: u64, entries_max: usize) -> Option<Behind> {
         self.inner.lock().dirs.get_mut(&dir)?.parts.behind(after, entries_max)
     }

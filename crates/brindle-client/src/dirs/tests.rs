@@ -1,4 +1,4 @@
-//! What is known of directories, in every order of answers.
+//! Tests of the directory cache, with answers in every order.
 
 use brindle_wire::cache_updates::{Covered, InodeNews, NameNews};
 use brindle_wire::mds::readdir::{DirEntry, ReaddirResp};
@@ -143,7 +143,8 @@ fn rights_are_covered_by_the_lease_of_the_parent_and_nothing_else_is() {
     dirs.told(0, &inode(D, 7, E, 7));
     dirs.told(0, &inode(D, 6, E, 6));
     assert_eq!(rights(&dirs), Some(7), "the newest fact counts");
-    // Under its own lease all of it is known. What the parent's told before is void, also when its own is taken back.
+    // Under its own lease all of it is known. Earlier information under the parent's lease is void, also when
+    // its own lease is recalled.
     dirs.told(0, &leased(D, 8, false));
     dirs.told(0, &inode(D, 9, D, 9));
     dirs.told(0, &inode(D, 8, E, 8));
@@ -189,7 +190,7 @@ fn what_was_told_under_a_lease_that_was_being_taken_back_does_not_count_under_th
     let dirs = Dirs::default();
     dirs.told(0, &leased(E, 5, false));
     dirs.recalled(&[E], 6);
-    // Its own change at 7 came into the log before it gave the lease back; the answer comes last.
+    // E's own change at 7 came into the log before E gave the lease back; its answer comes last.
     dirs.told(0, &leased(E, 9, false));
     dirs.told(0, &inode(D, 7, E, 7));
     dirs.told(0, &name(E, "f", FILE, 7));
@@ -223,13 +224,13 @@ fn a_fact_that_is_not_kept_voids_older_ones() {
     assert_eq!((dirs.lead(D, b"f"), size(&dirs)), (None, None), "the floor is its twin's");
 }
 
-/// Otherwise every create behind the 4096th of a client would cost a LOOKUP at the MDT.
+/// Without this property every create behind the 4096th of a client would cost a LOOKUP at the MDT.
 #[test]
 fn a_new_directory_stays_complete_however_many_open_files_are_made_in_it() {
     let dirs = Dirs::default();
     dirs.told(0, &leased(D, 1, true));
     for n in 1..=2 * FLOORS as u64 {
-        // As an answer to CREATE tells it: the file, which is open for writing, its directory and its name.
+        // The answer to a CREATE: the file, which is open for writing, its directory and its name.
         let (at, file) = (1 + n, Ino(1000 + n));
         let told = [gone(file, at), inode(D, n, D, at)];
         let inodes = told.into_iter().flat_map(|news| news.inodes).collect();
@@ -351,7 +352,7 @@ fn a_small_directory_is_listed_again_from_memory_until_a_name_changes() {
 fn what_was_read_ahead_is_shown_unless_something_has_changed_since() {
     let part = |cookies: std::ops::Range<u64>| listing(&cookies.map(entry_at).collect::<Vec<_>>(), false);
     let at = |at| Leased { dir: D, at, is_new: false };
-    // What happens after the part behind 49 has come; whether it may be shown.
+    // Runs `meanwhile` after the part behind cookie 49 has come; returns whether that part may be shown.
     let is_shown = |meanwhile: &dyn Fn(&Dirs)| {
         let dirs = Dirs::default();
         dirs.told(0, &leased(D, 5, false));
@@ -375,7 +376,7 @@ fn what_was_read_ahead_is_shown_unless_something_has_changed_since() {
     let between = DirEntry { name: "between".into(), ..entry_at(55) };
     let finds = |dirs: &Dirs| {
         dirs.listed(0, &at(8), 50, &listing(std::slice::from_ref(&between), false), Listed::Asked);
-        // What was told of it before comes too late to be news.
+        // Older information about the name arrives too late to count.
         dirs.told(0, &name(D, "between", Some((between.ino, between.kind)), 7));
     };
     assert!(!is_shown(&finds), "somebody was shown a name that the part does not have");
@@ -387,7 +388,7 @@ fn what_was_read_ahead_is_shown_unless_something_has_changed_since() {
     assert!(!is_shown(&|dirs| drop(dirs.told(0, &name(D, "new", FILE, 7)))), "made");
     assert!(!is_shown(&|dirs| drop(dirs.recalled(&[D], 7))));
     assert!(!is_shown(&|dirs| drop(dirs.clear())));
-    // Told before a change of which the answer does not know.
+    // The name is told before a change that the answer does not know of.
     let dirs = Dirs::default();
     dirs.told(0, &leased(D, 5, false));
     dirs.told(0, &name(D, "new", FILE, 7));
@@ -422,7 +423,7 @@ fn whoever_changes_a_directory_while_he_lists_it_has_nothing_read_ahead() {
 fn what_was_forgotten_for_want_of_memory_is_remembered_when_it_is_told_again() {
     let dirs = Dirs::default();
     let dir = |n: u64| Ino(100_000 + n);
-    // Nobody changes anything: every answer is of the same place.
+    // Without changes every answer has the same log position.
     let tell = |n: u64| {
         dirs.told(0, &leased(dir(n), 7, false));
         for name_of in 0..1000 {
@@ -434,7 +435,7 @@ fn what_was_forgotten_for_want_of_memory_is_remembered_when_it_is_told_again() {
     assert_eq!(dirs.lead(dir(0), b"5"), None, "it was forgotten");
     tell(0);
     assert_eq!(dirs.lead(dir(0), b"5"), Some(FILE));
-    // What is older is refused all the same.
+    // Older answers are refused all the same.
     dirs.told(0, &leased(dir(1), 6, false));
     dirs.told(0, &name(dir(1), "5", None, 6));
     assert_eq!(dirs.lead(dir(1), b"5"), None);
@@ -475,7 +476,7 @@ fn what_was_listed_ahead_and_is_used_lists_on_without_a_question() {
         used.filter_map(|(lead, ahead)| lead.and(ahead)).collect::<Vec<_>>()
     };
     let few = (AHEAD_MIN / OF_EACH_USED) as usize;
-    // Whoever lists by himself has asked for nothing yet.
+    // A listing by the program itself earns no credit.
     dirs.listed(0, &lease, 0, &listing(&names[..200], false), Listed::Asked);
     assert_eq!(walk(&names[..200]), []);
     dirs.listed(0, &lease, 299, &listing(&names[200..], false), Listed::Asked);

@@ -63,7 +63,7 @@ impl Client {
     pub(crate) async fn append(&self, ctx: &Ctx, handle: &Handle, write: &WriteIn) -> Result<u64, Fault> {
         let inode = &handle.inode;
         let len_bytes = write.data.len() as u64;
-        // One that is not buffered has its place as soon as it begins.
+        // An append that is not buffered has its place as soon as it begins.
         if write.may_wait()
             && let Ok(_one_appends) = inode.append.try_write()
             && self.put_behind(handle, write_behind::Place::End, &write.data, write.rights(ctx))
@@ -125,8 +125,8 @@ impl Client {
         if let Err(fault) = self.size_for(inode, 0).await {
             return Some(Err(fault));
         }
-        // Where a full OST has kept it from being made: others may have taken parts of it, so that the file seems to end behind
-        // them.
+        // Place of the append after a full OST has stopped it. Others may have taken parts of the write
+        // already, so that the file seems to end behind them.
         let mut begun = None;
         let mut under = None;
         let mut tries = Tries::default();
@@ -168,7 +168,8 @@ impl Client {
                 return Some(Ok(done));
             }
             if !brindle_layout::is_placed(&snapshot.layout, range.clone()) {
-                // Whoever recalls our right waits for an append under way, and the MDT may wait for that.
+                // A recall of our right waits for an append under way, and the MDT may wait for that recall:
+                // the append must let go first.
                 drop((place, one_appends));
                 return self.place(inode, range).await.err().map(Err);
             }
@@ -195,7 +196,8 @@ impl Client {
     async fn append_at_place(&self, handle: &Handle, write: &WriteIn) -> Option<Result<u64, Fault>> {
         let inode = &handle.inode;
         let _none_at_our_end = inode.append.read().await;
-        // What was put before the right went. At the end nothing more is put while this lasts.
+        // Sends the bytes that were buffered before the right went. While the guard is held no write is
+        // buffered at the end.
         self.flush_behind(inode).await;
         if inode.lock().exclusive {
             return None;
@@ -220,7 +222,7 @@ impl Client {
         let written = loop {
             let (place, _) = match self.mds.call_with(&request, Vec::new(), handle.options()).await {
                 Ok(place) => place,
-                // It may have given a place before.
+                // An earlier call may have reserved a place.
                 Err(fault) => break Err(fault),
             };
             placed.writing_at(Some((place.offset, place.truncate_epoch)));
@@ -237,7 +239,7 @@ impl Client {
                 written => break written,
             }
         };
-        // Whatever has become of it: others wait for what is written at a place that is not given up.
+        // Ends the reservation in every case: other clients wait for bytes at a place that is not given up.
         let due = inode.due(Carry::CacheUpdates);
         let done = AppendDoneReq { ino: inode.ino, number, report: due.report.clone() };
         let told = self.mds.call_with(&done, Vec::new(), handle.options()).await;

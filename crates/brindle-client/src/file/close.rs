@@ -20,16 +20,16 @@ use crate::Client;
 use crate::handles::Handle;
 use crate::inodes::{Carry, Due, State};
 
-/// How long handles are gathered.
+/// Time for which closed handles are gathered.
 const GATHER_MS: u64 = 5;
 
 /// Handles that are closed here and not at the MDT. Bounded by the handles that a session may have.
 #[derive(Default)]
 pub(crate) struct Closes {
     queue: Mutex<Vec<Closing>>,
-    /// Something is in the queue.
+    /// Wakes the worker: the queue is not empty.
     work: Notify,
-    /// Somebody waits for it.
+    /// Wakes the worker at once: a caller waits.
     hurry: Notify,
 }
 
@@ -98,7 +98,7 @@ impl Client {
         self.handles.get(number).is_ok()
     }
 
-    /// For which job a handle was opened.
+    /// Job that a handle was opened for.
     pub fn job_of(&self, number: u64) -> Option<JobTag> {
         self.handles.get(number).ok()?.job
     }
@@ -109,7 +109,7 @@ impl Client {
         handle.is_ok_and(|handle| handle.access.write && !handle.inode.lock().behind.is_empty())
     }
 
-    /// Where the file of an open handle ends, if this client alone writes it.
+    /// End of the file of an open handle, if this client alone writes it.
     pub fn own_end(&self, number: u64) -> Option<u64> {
         let handle = self.handles.get(number).ok()?;
         let state = handle.inode.lock();
@@ -160,7 +160,8 @@ impl Client {
                 if batch.is_empty() {
                     break;
                 }
-                // Whoever writes next must not find bytes over its own that were under way before.
+                // A later write of another client must not be overwritten by bytes that were under way before
+                // it: those handles are given back when their bytes have arrived.
                 let (kept, free): (Vec<_>, Vec<_>) = batch.into_iter().partition(Closing::is_early);
                 for closing in kept {
                     let this = self.clone();
@@ -169,7 +170,7 @@ impl Client {
                         this.give_back_batch(vec![closing]).await;
                     });
                 }
-                // One that the MDT makes wait does not hold up the others.
+                // A task of its own for each batch: where the MDT makes one wait, the others go on.
                 let this = self.clone();
                 self.seams.spawn("client.close", async move { this.give_back_batch(free).await });
             }

@@ -13,7 +13,7 @@ const CHUNK_BYTES: u64 = 4 << 20;
 /// Most bytes of one call; the caller asks again for the rest.
 const CALL_BYTES_MAX: u64 = 256 << 20;
 
-/// From where to where.
+/// Source and destination of a copy.
 #[derive(Clone, Copy, Debug)]
 pub struct CopyIn {
     /// Handle read from.

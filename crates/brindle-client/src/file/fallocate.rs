@@ -168,8 +168,8 @@ impl Client {
             let parts = brindle_layout::object_ranges(&snapshot.layout, range.clone());
             let grows = !how.keeps_size();
             let is_one = parts.len() == 1;
-            // Where one of several objects has no room the file must not have become longer by the others: only when all have their
-            // space does the one get its length that holds the last byte.
+            // If one of several objects has no room, the others must not have made the file longer. So the
+            // object with the last byte gets its length only when all have their space.
             let last = last_byte(snapshot, &parts, range.end).filter(|_| grows && !is_one);
             let reserving = parts.into_iter().map(|part| -> BoxFuture<'_, _> {
                 Box::pin(self.allocate_part(inode, snapshot, part, !(grows && is_one), change.options))
@@ -279,7 +279,7 @@ fn last_byte(snapshot: &LayoutSnapshot, parts: &[ObjectRange], end: u64) -> Opti
 /// Outcome of the change of a part.
 type Changed = (ObjectRange, Result<ChangeResp, Fault>);
 
-/// Where in the file the part begins that found no room.
+/// Offset in the file at which the part begins that found no room.
 fn no_room(snapshot: &LayoutSnapshot, part: &ObjectRange) -> Full {
     let component = snapshot.layout.component(part.stripe.generation);
     let first = component.and_then(|c| part.pieces(c).next());

@@ -160,11 +160,11 @@ impl Client {
         inode: &Arc<Inode>,
         snapshot: &LayoutSnapshot,
     ) -> Result<(), Fault> {
-        // What is lost is told to every handle, and no reason to keep the rest where it is.
+        // A loss is told to every handle; it is no reason not to move the remaining bytes.
         self.sync_objects(inode, snapshot).await.map(drop)
     }
 
-    /// Which stripes exist, and whether writes were lost.
+    /// Syncs the objects of the file. Returns the stripes that exist, and the fault if writes were lost.
     async fn sync_objects(
         &self,
         inode: &Inode,
@@ -221,7 +221,8 @@ impl Client {
                         inode.lock().allocated.remove(stripe);
                     }
                     Plan::Resend(_) | Plan::Lost => {
-                        // Told at once: whoever asked may give up, or fail for another reason, before this is at its end.
+                        // The loss is told at once: the caller may give up, or fail for another reason,
+                        // before this function ends.
                         let mut state = inode.lock();
                         state.unsynced.remove(stripe);
                         state.allocated.remove(stripe);
@@ -290,7 +291,8 @@ impl Client {
             let request =
                 WriteReq { object, offset, ticket: snapshot.ticket_for(stripe), sync: false, told, claim };
             let sent = self.seams.now();
-            // It may be given up: what `rewriting` keeps others from they are kept from by this, then.
+            // The call may be given up after a failout. Then this guard keeps out the changes that
+            // `rewriting` keeps out until here.
             let guard = self.abandoning(inode);
             let (answer, _) = caller.call_guarded(&request, vec![data], options, guard).await?;
             self.grants.told(ost, answer.grant, 0, sent);
@@ -302,7 +304,7 @@ impl Client {
         }
         // The kernel may have to write pages back before it drops its own.
         drop(rewriting);
-        // Whoever read since the power cut may hold what was there before these bytes.
+        // Clients that read since the power cut may hold the bytes from before these writes.
         self.tell_readers(inode, 0, u64::MAX, met, false).await
     }
 

@@ -14,7 +14,7 @@ use crate::{Client, Ctx};
 /// An open file.
 #[derive(Clone, Debug)]
 pub struct Opened {
-    /// Its number, for every later call.
+    /// Number of the handle, for every later call.
     pub handle: u64,
     /// Attributes at the open.
     pub attr: Attr,
@@ -67,7 +67,7 @@ impl Client {
         }
         let hold = self.inodes.hold(ino);
         let emptied = access.truncate.then(|| Arc::clone(&hold));
-        // What is buffered for a place in the file comes before the cut.
+        // Bytes that are buffered for an offset come before the cut.
         let _unbuffered = emptied.as_ref().map(|inode| inode.unbuffered());
         if access.truncate {
             self.flush_behind(&hold).await;
@@ -85,7 +85,7 @@ impl Client {
                 let mut state = hold.lock();
                 let was_cached = state.cached;
                 state.no_longer_cached();
-                // What is being opened for reading at this moment, or ahead, must not bring that right back.
+                // Opens for reading that are under way, prefetches included, must not bring that right back.
                 state.overtaken();
                 was_cached
             };
@@ -189,7 +189,7 @@ impl Client {
         }
         let mode = if crossed { OpenMode::Direct } else { grant.mode };
         let cached = mode == OpenMode::Cached;
-        // Where the session changed under the request, `still_open` opens it again.
+        // If the session changed while the request was under way, `still_open` opens the handle again.
         let session = self.session.identity();
         let entered = self.handles.insert(Handle::new(handle, access, hold, cached, session));
         let version = grant.data_version.filter(|_| cached);

@@ -12,7 +12,7 @@ use crate::inodes::{Asked, Hold};
 use crate::open_prefetch::Spare;
 use crate::{Client, Opened};
 
-/// How the files are opened.
+/// Access with which files are opened ahead.
 const READ: Access = Access { read: true, write: false, truncate: false, execute: false };
 
 impl Client {
@@ -57,7 +57,7 @@ impl Client {
         let looking = async move {
             let count = inodes.len();
             if let Err(fault) = this.open_ahead(dir, inodes).await {
-                // Nobody has asked for it.
+                // A prefetch has no caller to hear of a fault.
                 tracing::debug!(dir = dir.0, code = %fault.code, "cannot open ahead: {fault}");
             }
             this.open_prefetch.is_opened_ahead(dir, count);
@@ -80,7 +80,7 @@ impl Client {
         if answer.opened.len() != asked.len() {
             return Err(Fault::new(Code::BadFrame).why("the answer is about other files"));
         }
-        // Which are open is not known where the answer is given for the second time (see `OpenAheadResp`), or came from an MDT that
+        // The set of open files is unknown in two cases: the MDT repeats its answer (see `OpenAheadResp`), or
         // has restarted since.
         let is_known = answer.opened.iter().any(Option::is_some) && self.session.era() == era;
         for ((hold, asked, number), opened) in asked.into_iter().zip(answer.opened) {

@@ -25,7 +25,7 @@ use crate::readahead::{Coming, Fetched, Found, Reader};
 /// Zeros that holes are read from.
 static ZEROS: [u8; 256 << 10] = [0; 256 << 10];
 
-/// So often a read waits for what is fetched ahead; then it asks for its own bytes.
+/// Most waits of a read for bytes that are being fetched ahead; then it fetches its own bytes.
 const WAITS_MAX: usize = 8;
 
 /// Bytes read.
@@ -234,7 +234,7 @@ impl Client {
                     Some(Arc::new(Fetched { bytes, _room: room }))
                 }
                 Err(fault) => {
-                    // Whoever asks for it asks again.
+                    // The reader that wants these bytes asks the OST itself.
                     tracing::debug!(ino = inode.ino.0, code = %fault.code, "cannot read ahead: {fault}");
                     None
                 }
@@ -282,7 +282,7 @@ impl Client {
             }
         }
         pieces.sort_by_key(|(file_offset, _)| *file_offset);
-        // What has no object, or lies behind its end, is zeros.
+        // Ranges without an object, or behind its end, are zeros.
         let mut out = Vec::with_capacity(pieces.len());
         let mut at = range.start;
         for (file_offset, bytes) in pieces.into_iter().filter(|(_, bytes)| !bytes.is_empty()) {

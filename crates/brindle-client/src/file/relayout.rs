@@ -17,7 +17,8 @@ use crate::inodes::{Converting, Inode, LayoutSnapshot};
 /// Times that a move is tried again, and the first pause; each is longer by as much.
 const MOVE_TRIES_MAX: u64 = 20;
 const MOVE_PAUSE_MS: u64 = 50;
-/// So many OSTs may refuse one after the other what the MDT knows them to have room for, before the file system counts as full.
+/// Most OSTs that may refuse one after the other what the MDT knows them to have room for. Then the file
+/// system counts as full.
 const SPILLS_MAX: u32 = 256;
 
 impl Client {
@@ -46,9 +47,9 @@ impl Client {
         self.place_while(inode, range, converting.as_ref(), None).await
     }
 
-    /// The same for a small file that outgrows the MDT: what its sole writer has in the buffer goes to the objects at once, where
-    /// there is room for it. By way of the MDT it would be written twice, and would have to be durable at its OST before the MDT
-    /// gives it up.
+    /// Like [`Client::place`], for a small file that outgrows the MDT: bytes in the buffer of its sole writer
+    /// go directly to the objects, where there is room for them. By way of the MDT they would be written
+    /// twice, and would have to be durable at their OST before the MDT gives them up.
     pub(crate) async fn outgrow(&self, inode: &Inode, range: Range<u64>) -> Result<(), Fault> {
         let converting = inode.converting();
         let follows = converting.as_ref().and_then(|_| self.cover_small(inode));
@@ -70,7 +71,7 @@ impl Client {
         follows: Option<Pair>,
     ) -> Result<(), Fault> {
         if converting.is_some() && follows.is_none() {
-            // It is to be in the MDT first.
+            // Buffered bytes go to the MDT first.
             self.flush_behind_first(inode).await;
         }
         let _one_asks = inode.relayout.lock().await;

@@ -19,7 +19,7 @@ use crate::Client;
 use crate::inodes::{Author, Inode, LayoutSnapshot};
 use crate::rope::Rope;
 
-/// Whose kept pages a change met.
+/// Sessions whose kept pages a change met.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Met {
     sessions: BTreeSet<SessionId>,
@@ -58,10 +58,10 @@ impl Met {
     }
 }
 
-/// How bytes are to be written.
+/// Options of a write.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct How {
-    /// On stable storage before the answer.
+    /// Whether the bytes must be on stable storage before the answer.
     pub sync: bool,
     /// Clear set-id bits.
     pub kill_suidgid: bool,
@@ -71,14 +71,15 @@ pub(crate) struct How {
     pub session: Identity,
     /// Bytes that were acknowledged before, and for which space is reserved.
     pub author: Option<Author>,
-    /// Under this truncate epoch only. Who has a place for them asks again where they may go after every change of the layout.
+    /// Under this truncate epoch only. An append with a place asks for it again after every change of the
+    /// layout.
     pub under: Option<Pair>,
 }
 
 /// Outcome of a part of a scatter.
 struct Written {
     part: ObjectRange,
-    /// Its first byte in the file.
+    /// Offset of the first byte in the file.
     first: u64,
     /// The end of its last one.
     end: u64,
@@ -89,7 +90,7 @@ struct Written {
 struct Scattered {
     /// First byte of the file that was not written, and why.
     failed: Option<(u64, ObjectRange, Fault)>,
-    /// Where the last part that was written ends.
+    /// End of the last part that was written.
     end: u64,
     met: Met,
 }
@@ -100,11 +101,11 @@ pub(crate) struct Full {
     pub ost: u16,
     /// First byte of the file that found no room.
     pub offset: u64,
-    /// How many bytes of it the OST refused.
+    /// Number of bytes that the OST refused.
     pub len_bytes: u64,
 }
 
-/// How far a scatter came.
+/// Progress of a scatter.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Progress {
     /// Bytes written from the first on.
@@ -113,7 +114,7 @@ pub(crate) struct Progress {
     pub full: Option<Full>,
     /// The identity of the contents and the truncate epoch that it was written under.
     pub under: (Pair, Pair),
-    /// Somebody's cut of the file was told of meanwhile, made or given up.
+    /// A notice told of a cut of the file meanwhile, made or given up.
     pub overtaken: bool,
 }
 
@@ -172,7 +173,7 @@ impl Client {
             }
             None => (data.len_bytes(), None),
         };
-        // Also where a part failed: the others have been written.
+        // Readers are told even if a part failed: the other parts have been written.
         self.tell_readers(inode, offset, data.len_bytes(), sum.met, how.page).await?;
         let overtaken = {
             let mut state = inode.lock();
@@ -272,7 +273,7 @@ impl Client {
     ) -> Result<(), Fault> {
         let takings = std::mem::take(&mut met.takings);
         if inode.lock().exclusive {
-            // Nobody else has had a handle to read with since the change.
+            // No other client has had a handle for reading since the change.
             self.mark_acks.add(Met::told(takings, true));
             return Ok(());
         }
@@ -334,8 +335,9 @@ impl Client {
                     done = 0;
                     Ok(())
                 }
-                // Or while it was written: an OST that refused the cut may have taken bytes of before it afterwards, of which the
-                // MDT would not hear. Written again, they are of after it.
+                // The file was cut while this write was under way. An OST that refused the cut may have taken
+                // older bytes afterwards, of which the MDT would not hear. Written again, the bytes belong to
+                // the time after the cut.
                 Ok(Progress { overtaken: true, .. }) => {
                     done = 0;
                     Err(Fault::new(Code::StaleLayout))

@@ -35,7 +35,8 @@ impl Client {
 
     async fn seek_in(&self, inode: &Arc<Inode>, from: u64, data: bool) -> Result<u64, Fault> {
         if inode.lock().writers > 0 {
-            // What is changed through a mapping is data, and only the kernel has it: pages go by way of the OSTs.
+            // Bytes changed through a mapping are data, and only the kernel has them. They are written back
+            // to the OSTs first.
             let wanted = self.want_pages_dropped(inode, 0..u64::MAX);
             inode.wait_until(|state| state.drops.is_over(wanted)).await;
         }

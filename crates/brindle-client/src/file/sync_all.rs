@@ -16,8 +16,8 @@ use crate::closed_unsynced::ClosedObject;
 const OBJECTS_MAX: usize = 4096;
 
 impl Client {
-    /// Makes everything durable that this mount wrote and the servers acknowledged so far. What cannot be made durable, or was
-    /// lost, keeps nothing else from it.
+    /// Makes everything durable that this mount wrote and the servers acknowledged so far. A failure or loss
+    /// on one object does not keep others from being made durable.
     pub async fn sync_all(&self) -> Result<(), Fault> {
         let mut first: Option<Fault> = None;
         for inode in self.inodes.all() {
@@ -31,7 +31,7 @@ impl Client {
             }
         }
         let map = self.map();
-        // What lay on an OST that was removed was moved and synced before.
+        // Objects of a removed OST were moved and synced before.
         let left = self.closed_unsynced.by_ost(|left| !map.is_removed(TargetId::ost(left.ost)));
         let syncing = left.into_iter().map(|(ost, left)| -> BoxFuture<'_, Result<(), Fault>> {
             Box::pin(async move { self.sync_left(ost, &left).await })

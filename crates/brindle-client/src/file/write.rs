@@ -22,9 +22,9 @@ pub struct WriteIn {
     pub offset: u64,
     /// The bytes.
     pub data: Bytes,
-    /// At the end of the file (O_APPEND).
+    /// Whether the write goes to the end of the file (O_APPEND).
     pub append: bool,
-    /// On stable storage before the answer (O_SYNC, O_DSYNC).
+    /// Whether the bytes must be on stable storage before the answer (O_SYNC, O_DSYNC).
     pub sync: bool,
     /// Set-id bits go.
     pub kill_suidgid: bool,
@@ -66,7 +66,7 @@ impl Client {
     pub(crate) fn begin_write(&self, inode: &Inode) {
         let now = self.clock.time(self.seams.now());
         let mut state = inode.lock();
-        // Where others write too the objects tell when they were written.
+        // Where other clients write too, the objects tell the time of the last write.
         state.written_at = if state.exclusive { state.written_at.max(now) } else { None };
     }
 

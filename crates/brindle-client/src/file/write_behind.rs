@@ -31,15 +31,17 @@ use crate::rope::Rope;
 const SENDS_MAX: usize = 8;
 /// Objects that every local file system can hold.
 const OBJECT_LEN_MAX: u64 = 1 << 40;
-/// How often bytes are looked for that wait for too long, and how long that is. So they wait for less than half a second.
+/// Interval of the search for buffered bytes that have waited too long, and the age that counts as too long.
+/// So bytes wait for less than half a second.
 const LOOK_EVERY_MS: u64 = 200;
 const AGE_MAX_MS: u64 = 250;
-/// How long an answer to a server is held back for bytes that are being sent: with what else a recall waits for, less than a lease.
+/// Longest time that bytes being sent delay the answer to a notice. With the other waits of a recall it is
+/// shorter than a lease.
 pub(crate) const NOTICE_WAIT_MS: u64 = 1_000;
-/// How long the end of a mount is held back for them.
+/// Longest time that they delay the end of a mount.
 const END_WAIT_MS: u64 = 30_000;
 
-/// Where bytes are to be put.
+/// Place of bytes in the file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Place {
     At(u64),
@@ -47,7 +49,7 @@ pub(crate) enum Place {
     End,
 }
 
-/// In whose name.
+/// Caller and rights of a write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rights {
     /// Set-id bits go.
@@ -171,7 +173,7 @@ impl Client {
         let len_bytes = range.end - range.start;
         let parts = brindle_layout::object_ranges(&snapshot.layout, range);
         if parts.iter().any(|part| part.object_offset + part.len_bytes > OBJECT_LEN_MAX) {
-            // What an OST can hold in one object only it knows; it says so when it is asked.
+            // Only the OST knows the largest object that it can hold; it answers when it is asked.
             return None;
         }
         if parts.iter().any(|part| self.is_failed_out(part.ost)) {
@@ -199,13 +201,15 @@ impl Client {
         inode.wait_until(|state| state.behind.is_over(last)).await;
     }
 
-    /// The same, for [`Client::place`] and [`Client::spill`], which sending may come to itself (to the first never for bytes that the MDT
-    /// gets, to the second never).
+    /// Like [`Client::flush_behind`], boxed, for [`Client::place`] and [`Client::spill`]: the types of these
+    /// functions contain each other. Sending calls `place` only for bytes that do not go to the MDT, and
+    /// never calls `spill`.
     pub(crate) fn flush_behind_first<'a>(&'a self, inode: &'a Inode) -> BoxFuture<'a, ()> {
         Box::pin(self.flush_behind(inode))
     }
 
-    /// The same where bytes of `range` were put. A small file is sent as a whole: its size is the MDT's to tell.
+    /// Like [`Client::flush_behind`], where bytes of `range` are buffered. A small file is sent as a whole:
+    /// the MDT tells its size.
     pub(crate) async fn flush_behind_under(&self, inode: &Inode, range: &Range<u64>) {
         let waits = {
             let behind = &inode.lock().behind;
@@ -232,7 +236,7 @@ impl Client {
             .into_iter()
             .map(|taken| -> BoxFuture<'_, bool> { Box::pin(self.send_taken(inode, taken, false)) });
         let sent = gather(sending.collect()).await.into_iter().all(|sent| sent);
-        // What was taken before goes into the log before the last bytes too.
+        // Sends taken earlier go into the log before the last bytes, too.
         let before = last.as_ref().map_or(u64::MAX, |last| last.number - 1);
         inode.wait_until(|state| state.behind.is_over(before)).await;
         let Some(last) = last else { return false };

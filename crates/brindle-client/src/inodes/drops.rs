@@ -12,7 +12,7 @@ use std::ops::Range;
 /// Ranges whose pages are being dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Drops {
-    /// By first byte and end.
+    /// Drops under way, by first byte and end.
     under_way: BTreeMap<(u64, u64), Rounds>,
     /// Counts what was wanted.
     last: u64,

@@ -1,5 +1,6 @@
-//! Guards: each marks work under way on an inode for as long as it lives: changes of its size and of its objects, moves out of the MDT, bytes
-//! that are written again. What waits for what is in the comments of [`State`].
+//! Guards: each marks work under way on an inode for as long as it lives: changes of its size and of its
+//! objects, moves out of the MDT, bytes that are written again. The comments of [`State`] say which work
+//! waits for which.
 
 use brindle_types::{Code, Fault};
 
@@ -57,13 +58,13 @@ impl Inode {
         Writing { inode: self, last_closes: state.last_closes, session_ends: state.session_ends }
     }
 
-    /// From now on no bytes are buffered for the MDT, if it has the file's.
+    /// Keeps bytes from being buffered for the MDT, if it has the file's bytes.
     pub fn converting(&self) -> Option<Converting<'_>> {
         let is_inline = self.lock().layout.as_ref().is_some_and(|layout| layout.inline);
         is_inline.then(|| self.unbuffered())
     }
 
-    /// From now on no bytes are buffered: the file is about to lie elsewhere, or to be cut.
+    /// Keeps bytes from being buffered: the file is about to lie elsewhere, or to be cut.
     pub fn unbuffered(&self) -> Converting<'_> {
         self.lock().converting += 1;
         Converting(self)
@@ -86,8 +87,9 @@ impl Inode {
         }
     }
 
-    /// Acknowledged bytes that an OST had no room for wait until the MDT has found others. Whoever settles does not wait for anything in
-    /// the buffer then: the MDT may ask for that in order to find others.
+    /// Acknowledged bytes that an OST had no room for wait until the MDT has found others. A task that
+    /// settles does not wait for the buffer then: the MDT may ask for the settling in order to find other
+    /// OSTs.
     pub fn without_room(&self) -> WithoutRoom<'_> {
         self.lock().behind.without_room += 1;
         self.quiet.notify_waiters();
@@ -106,7 +108,7 @@ impl Inode {
 }
 
 impl Abandoned {
-    /// From now on nobody else gets the file to write, until the outcome is known.
+    /// Keeps other clients from getting the file to write, until the outcome is known.
     pub fn new(inode: Hold) -> Abandoned {
         let session_ends = {
             let mut state = inode.lock();

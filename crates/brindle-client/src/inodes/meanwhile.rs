@@ -1,4 +1,4 @@
-//! Which inodes something happened to while questions were under way whose answers may be about any inode.
+//! Inodes that a notice named while requests were under way whose answers may be about any inode.
 
 use std::collections::BTreeSet;
 

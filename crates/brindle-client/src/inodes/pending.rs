@@ -65,12 +65,12 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    /// Nothing yet.
+    /// An empty list of reports.
     pub fn new(numbers: Numbers) -> Pending {
         Pending { numbers, ..Pending::default() }
     }
 
-    /// There is nothing to tell any more. Numbers go on: the MDT may have heard of the last one.
+    /// Drops all reports. Numbers go on: the MDT may have heard of the last one.
     pub fn forget(&mut self) {
         *self = Pending::new(self.numbers.clone());
     }
@@ -134,7 +134,7 @@ pub(crate) struct Due {
     inode: Arc<Inode>,
 }
 
-/// Which report a request carries.
+/// Kind of report that a request carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Carry {
     /// Changes of which the MDT may not know.

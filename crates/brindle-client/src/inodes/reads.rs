@@ -94,7 +94,7 @@ impl Reads {
         }
     }
 
-    /// This client itself changes `range`: reads of it that are being fetched are fetched again.
+    /// This client changes `range` itself: reads of it that are being fetched are fetched again.
     pub fn changed(&self, range: &Range<u64>) {
         self.mark(range);
     }

@@ -28,13 +28,13 @@ struct Table {
     unclaimed: Meanwhile,
     /// [`State::changed`] of files that have no handle any more; at most [`LEFT_MAX`].
     closed_unsynced: BTreeMap<Ino, Pair>,
-    /// How far this client has written those that lie in objects; as many.
+    /// End up to which this client has written files that lie in objects; at most [`LEFT_MAX`], too.
     ends: BTreeMap<Ino, ClosedEnd>,
 }
 
 impl Table {
-    /// The last handle is gone. What the MDT has changed and not synced for it is remembered: whoever opens the file next learns
-    /// whether a power cut has taken that.
+    /// The last handle is gone. Changes that the MDT has made and not synced are remembered: the next open
+    /// learns whether a power cut has taken them.
     fn leave(&mut self, inode: &Inode) {
         self.inodes.remove(&inode.ino);
         let state = inode.lock();
@@ -46,7 +46,7 @@ impl Table {
             self.ends.insert(inode.ino, end);
         }
         drop(state);
-        // What a create under way is answered may be of before.
+        // The answer to a create under way may be older than this.
         self.unclaimed.note(inode.ino);
         while self.closed_unsynced.len() > LEFT_MAX {
             self.closed_unsynced.pop_first();

@@ -1,8 +1,8 @@
-//! What answers and changes that cross each other leave of the size of a file.
+//! Tests of the file size, when answers and changes cross each other.
 
 use super::*;
 
-/// What an open for writing of a small file that gives `mode` says, after so many cuts.
+/// Grant of an open for writing of a small file, with `mode`, after `cuts` truncates.
 fn grant(mode: OpenMode, cuts: u64) -> OpenGrant {
     let layout = Layout { epoch: Pair::ZERO, body: Pair::ZERO, inline: true, components: Vec::new() };
     let (truncate_epoch, none) = (Pair { term: 1, counter: cuts }, Pair::ZERO);
@@ -90,7 +90,7 @@ fn what_is_written_behind_a_cut_is_not_cut_by_its_answer() {
 
 #[test]
 fn an_open_that_was_answered_before_a_write_does_not_take_its_bytes_back() {
-    // As a process of the same mount opens the file; before, while and after another writes.
+    // A process of the same mount opens the file before, while and after another writes.
     for mode in [OpenMode::Exclusive, OpenMode::Direct] {
         for order in ["ask write", "write ask"] {
             let mut state = State::default();

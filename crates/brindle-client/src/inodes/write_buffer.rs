@@ -33,11 +33,11 @@ const COPIED_BYTES_MAX: usize = 1 << 20;
 /// Bytes of one file.
 #[derive(Default)]
 pub(crate) struct WriteBuffer {
-    /// By first byte.
+    /// Waiting extents, by first byte.
     waiting: BTreeMap<u64, Extent>,
-    /// By number.
+    /// Extents being sent, by number.
     sending: BTreeMap<u64, Sending>,
-    /// How many of these an OST had no room for: they wait until the MDT has found others.
+    /// Number of extents for which an OST had no room: they wait until the MDT has found other OSTs.
     pub without_room: usize,
     /// The number of the last extent that was taken.
     last: u64,
@@ -55,7 +55,7 @@ struct Sending {
     body: Pair,
 }
 
-/// Under which rights bytes were written.
+/// Rights under which bytes were written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Author {
     /// The session in which alone they are sent.
@@ -66,9 +66,10 @@ pub(crate) struct Author {
     pub attr_epoch: Pair,
     /// If the file is emptied they go with what was there.
     pub body: Pair,
-    /// Of a small file: the handle that they were written through. The MDT gets them, 0 for the OSTs.
+    /// Handle through which bytes of a small file were written, which go to the MDT; 0 for bytes that go to
+    /// OSTs.
     pub small: u64,
-    /// For which job they are sent.
+    /// Job that the bytes are sent for.
     pub job: Option<JobTag>,
 }
 
@@ -87,7 +88,7 @@ pub(crate) struct Extent {
 
 /// An extent that is to be sent.
 pub(crate) struct Taken {
-    /// For [`WriteBuffer::over`].
+    /// Number for [`WriteBuffer::over`].
     pub number: u64,
     pub offset: u64,
     pub author: Author,
@@ -171,7 +172,8 @@ impl WriteBuffer {
         self.small > 0
     }
 
-    /// Which bytes wait for the MDT to get them; `None` if there are none, if some are on their way, or of another body than `small`.
+    /// Ranges that wait to be sent to the MDT. `None` if there are none, if some are being sent, or if some
+    /// belong to another generation of the file than `small`.
     pub fn small_waiting(&self, small: Pair) -> Option<Vec<Range<u64>>> {
         let on_their_way = self.sending.values().any(|sending| sending.is_small);
         let waiting: Vec<&Extent> = self.waiting.values().filter(|e| e.author.small != 0).collect();
@@ -179,20 +181,20 @@ impl WriteBuffer {
         (all && !on_their_way).then(|| waiting.into_iter().map(Extent::range).collect())
     }
 
-    /// There is room at the OSTs for an extent that waits.
+    /// Notes that OSTs have room for an extent that waits.
     pub fn cover(&mut self, first: u64, covered: Covered) {
         if let Some(extent) = self.waiting.get_mut(&first) {
             extent.covered.join(covered);
         }
     }
 
-    /// What waits for the MDT to get it, under its body `small`, is for the objects from now on, under `body`.
+    /// Turns bytes that wait for the MDT under the generation `small` into bytes for objects, under `body`.
     pub fn follow(&mut self, small: Pair, body: Pair) {
         for extent in self.waiting.values_mut().filter(|e| e.author.small != 0 && e.author.body == small) {
             self.small -= extent.len_bytes();
             extent.author = Author { small: 0, body, ..extent.author };
         }
-        // What is on its way to the MDT finds the file moved.
+        // Bytes that are being sent to the MDT will find the file moved.
         let on_their_way = self.sending.values_mut().filter(|s| s.is_small && s.body == small);
         on_their_way.for_each(|sending| sending.body = body);
     }
@@ -253,7 +255,7 @@ impl WriteBuffer {
 
     /// An extent that is long enough to be sent by itself, unless `most` are being sent.
     pub fn take_full(&mut self, most: usize) -> Option<Taken> {
-        // Those that stay alone gain nothing by waiting.
+        // Extents that cannot be joined with others gain nothing by waiting.
         let most_of = |extent: &Extent| if extent.stays_alone() { 2 * most } else { most };
         let may_go = |e: &&Extent| e.len_bytes() >= FULL_BYTES && self.sending.len() < most_of(e);
         let full = self.waiting.values().find(may_go)?.offset;
@@ -294,7 +296,7 @@ impl WriteBuffer {
         self.sending.first_key_value().is_none_or(|(first, _)| *first > number)
     }
 
-    /// When the oldest byte that waits was written.
+    /// Time at which the oldest waiting byte was written.
     pub fn oldest(&self) -> Option<Mono> {
         self.waiting.values().map(|extent| extent.since).min()
     }
@@ -424,7 +426,7 @@ mod tests {
         assert!(b.put(3 * FULL_BYTES, &Bytes::from_static(b"short"), 1), "that is copied, alone or not");
         let rest = b.behind.take_all();
         assert_eq!(rest.iter().map(|t| t.rope.len_bytes()).collect::<Vec<_>>(), [FULL_BYTES + 5]);
-        // Where no stripe begins each would be cut into two.
+        // Without a stripe boundary at their start, each would be cut in two.
         for n in 0..2 {
             b.put(5 + n * FULL_BYTES, &long, 1);
         }

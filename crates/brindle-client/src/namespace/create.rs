@@ -20,7 +20,7 @@ pub struct CreateIn<'a> {
     pub umask: u32,
     /// Fail if the name exists.
     pub exclusive: bool,
-    /// How to open it.
+    /// Access with which the file is opened.
     pub access: Access,
 }
 

@@ -15,8 +15,8 @@ impl Client {
         Some((attr, left_ms))
     }
 
-    /// For how many milliseconds a name that was found to lead to `ino` is sure to do so: until then [`crate::KernelCache`] is told
-    /// when that changes. `None` if that is not known here under a lease.
+    /// Time in milliseconds for which a name surely leads to `ino`: until then [`crate::KernelCache`] is told
+    /// when that changes. `None` if no lease here covers the name.
     pub fn lasting_name(&self, parent: Ino, name: &[u8], ino: Ino) -> Option<u64> {
         let left_ms = self.session.left_ms();
         let lead = self.dirs.lead(parent, name).filter(|_| left_ms > 0)?;
@@ -76,7 +76,7 @@ impl Client {
             return Ok(attr);
         }
         match self.getattr(attr.ino).await {
-            // It was there when the name was asked for.
+            // The file was there when the name was looked up.
             Err(fault) if fault.code == Code::NotFound => Ok(attr),
             answer => answer,
         }

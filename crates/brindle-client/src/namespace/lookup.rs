@@ -46,7 +46,7 @@ impl Client {
             let entries = listed.as_ref().map_or(&[][..], |(listed, _)| &listed.entries);
             this.dirs.listed_ahead(dir, entries);
             if let Err(fault) = listed {
-                // Nobody has asked for it.
+                // A listing ahead has no caller to hear of a fault.
                 tracing::debug!(dir = dir.0, code = %fault.code, "cannot list ahead: {fault}");
             }
         };
@@ -55,7 +55,7 @@ impl Client {
 
     /// The target of a name as far as it is known here, under leases that are held.
     pub fn known_lead(&self, parent: Ino, name: &[u8]) -> Option<Result<Attr, Fault>> {
-        // What cannot be a name of an entry is the MDT's to answer.
+        // The MDT answers for names that cannot be entries.
         let is_name = !matches!(name, b"" | b"." | b"..") && name.len() <= NAME_BYTES_MAX;
         if !is_name || !self.session.is_held() {
             return None;

@@ -21,7 +21,7 @@ impl Client {
     ) -> Result<Project, Fault> {
         // Kept in the table, so that what a notice says meanwhile is not missed.
         let inode = self.inodes.hold(ino);
-        // What is buffered was taken of the room of the old project.
+        // Buffered bytes hold a reservation of the old project.
         self.flush_behind(&inode).await;
         let request = ProjectSetReq { ino, id, inherits, cred: ctx.cred.clone() };
         let project = self.mds.ask(&request).await?;

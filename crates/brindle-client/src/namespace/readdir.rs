@@ -43,7 +43,8 @@ impl Client {
             }
         }
         let (listing, is_quiet) = self.list(ino, after, entries_max, plus, Listed::Asked).await?;
-        // Who goes on where a part has ended will go on, and what he reads next is kept while nobody changes anything.
+        // A reader that goes on where a part has ended will probably go on. The part read ahead for it is
+        // kept while nothing changes.
         let last = listing.entries.last().filter(|_| is_quiet && after >= COOKIE_FIRST && !listing.end);
         if let Some(last) = last {
             self.read_on(ino, last.cookie, plus);
@@ -77,14 +78,15 @@ impl Client {
             let read = this.list(dir, after, ENTRIES_MAX, plus, Listed::ReadAhead).await;
             this.dirs.listed_ahead(dir, &[]);
             if let Err(fault) = read {
-                // Whoever asks for it will be told.
+                // The reader that wants these entries asks itself, and hears of the fault.
                 tracing::debug!(dir = dir.0, code = %fault.code, "cannot read ahead: {fault}");
             }
         };
         self.seams.spawn("client.read_on", job::carry(looking));
     }
 
-    /// What the MDT says; and whether it is under a lease, and nothing has changed since the part before.
+    /// Lists from the MDT. Also returns whether a lease covers the answer and nothing has changed since the
+    /// part before.
     pub(crate) async fn list(
         &self,
         ino: Ino,

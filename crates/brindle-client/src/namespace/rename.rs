@@ -5,7 +5,7 @@ use brindle_wire::mds::rename::RenameReq;
 
 use crate::{Client, Ctx};
 
-/// From which name to which.
+/// Old and new name of a rename.
 #[derive(Clone, Copy, Debug)]
 pub struct RenameIn<'a> {
     /// Old directory.

@@ -54,7 +54,7 @@ impl Client {
     async fn setattr_as(&self, ctx: &Ctx, ino: Ino, set: SetAttr, options: Options) -> Result<Attr, Fault> {
         // Kept in the table, so that what a notice says meanwhile is not missed.
         let inode = self.inodes.hold(ino);
-        // What is buffered for a place in the file comes before the cut.
+        // Bytes that are buffered for an offset come before the cut.
         let _unbuffered = set.size_bytes.map(|_| inode.unbuffered());
         self.flush_behind(&inode).await;
         if set.size_bytes.is_some_and(|size_bytes| size_bytes > 0) {

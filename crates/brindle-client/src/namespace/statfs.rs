@@ -37,7 +37,7 @@ pub struct Spaces {
 }
 
 impl Space {
-    /// What a project may have of it. The hard limit counts; the soft one, where there is no hard one.
+    /// Space that the limits of a project leave. The hard limit counts; without one, the soft limit.
     fn of_project(self, shown: &QuotaShowResp) -> Space {
         let limits = shown.limits;
         let limit =

@@ -6,7 +6,7 @@ use brindle_wire::mds::stripe::{GetStripeReq, GetStripeResp, SetStripeReq};
 use crate::{Client, Ctx};
 
 impl Client {
-    /// How a file lies, or what a directory's default is.
+    /// Layout of a file, or the default of a directory.
     pub async fn get_stripe(&self, ino: Ino) -> Result<GetStripeResp, Fault> {
         self.mds.ask(&GetStripeReq { ino }).await
     }

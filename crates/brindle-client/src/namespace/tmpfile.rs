@@ -26,7 +26,8 @@ impl Client {
             let (hold, asked) = creating.made(answer.attr.ino);
             let opened = self.opened(hold, asked, handle, access, (answer.attr, answer.grant), None).await;
             match self.still_open(ctx, opened, access, era).await {
-                // A restarted MDT has let it go: it has no name, and nobody had said that it is open. Nobody has seen it either.
+                // A restarted MDT has let it go: it has no name, and nobody had said that it is open. No
+                // program has seen it either.
                 Err(fault) if fault.code == Code::NotFound => {}
                 done => return done,
             }

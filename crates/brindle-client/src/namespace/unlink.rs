@@ -12,7 +12,7 @@ impl Client {
         let request = UnlinkReq { parent, name: name.to_vec(), cred: ctx.cred.clone() };
         self.mds.ask(&request).await?;
         if let Some(Some((ino, _))) = known {
-            // Otherwise its bytes would stay until the handle is too old.
+            // A prefetched handle would keep the bytes of the file until the handle is too old.
             self.drop_spare(ino);
         }
         Ok(())

@@ -6,7 +6,7 @@ use brindle_wire::mds::xattr::{GetxattrReq, ListxattrReq, RemovexattrReq, Setxat
 
 use crate::{Client, Ctx};
 
-/// How a value is set.
+/// Flags of setting a value.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SetHow {
     /// Fail if the attribute exists.

@@ -1,4 +1,4 @@
-//! What is taken of room, and when the MDT is asked.
+//! Tests of quota reservations: how much writes take, and when the MDT is asked.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What is fetched ahead, for whom, and how long it is kept.
+//! Tests of read-ahead: ranges, readers, and how long chunks are kept.
 
 use futures_util::FutureExt;
 
@@ -182,7 +182,7 @@ fn of_long_pieces_no_more_are_fetched_than_were_read_and_none_for_a_reader_that_
     // Another distance.
     assert!(!file.program(200 * MIB..201 * MIB));
     assert!(file.chunks.by_start.is_empty());
-    // No distance twice: nothing. That of the first read from the beginning is none.
+    // No distance twice: nothing. The distance of the first read from the beginning does not count.
     let before = file.fetched.len();
     (1..15).for_each(|n| assert!(!file.program((200 + n * n) * MIB..(201 + n * n) * MIB)));
     let mut other = File::default();
@@ -260,7 +260,7 @@ fn pieces_of_one_handle_do_not_keep_what_was_fetched_for_others() {
     (0..6).for_each(|n| _ = file.read(1, Some(SEEN), n * 40 * MIB..(n * 40 + 1) * MIB, Reader::Kernel));
     let pieces = file.chunks.by_start.len();
     assert_eq!(pieces, 4);
-    // Where the next pieces are, and before them.
+    // Reads in sequence cover the place of the next pieces, and the range before them.
     let first = 205 * 16;
     (0..800u64).for_each(|n| _ = file.program((first + n) * 65536..(first + n + 1) * 65536));
     assert!(file.chunks.by_start.len() <= pieces + 4, "what the reader in sequence has passed is gone");
@@ -382,7 +382,7 @@ fn chunks_that_are_lost_to_changes_make_patient() {
     let mut at = 0;
     let mut reads_until_a_chunk = || {
         let before = file.fetched.len();
-        // Something has changed since the last one.
+        // The file has changed since the last chunk.
         file.chunks.find(0, &mut file.handles[0], None, &(0..1));
         for n in 1..100 {
             file.program(at..at + 100);

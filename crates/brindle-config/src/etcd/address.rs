@@ -1,4 +1,4 @@
-//! Where etcd is: `etcd://a:2379,b:2379,c:2379`.
+//! Address of etcd: `etcd://a:2379,b:2379,c:2379`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -35,7 +35,7 @@ pub struct TlsFiles {
     pub authority: Vec<u8>,
     /// Certificate that is shown to the members.
     pub certificate: Vec<u8>,
-    /// Its private key.
+    /// Private key of the client.
     pub key: Vec<u8>,
 }
 

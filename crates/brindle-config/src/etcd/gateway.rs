@@ -15,8 +15,8 @@ use super::http::{self, Failure};
 
 /// Longest time that one member has to answer before the next one is asked.
 pub const MEMBER_ANSWERS_MS: u64 = 1_000;
-/// How often every member is asked before the store counts as unreachable: one that has just been elected, or was
-/// starting, answers the second time.
+/// Number of rounds over all members before the store counts as unreachable. A member that has just been
+/// elected, or was starting, answers in the second round.
 const ROUNDS: usize = 2;
 /// Number of gRPC for "no such lease".
 pub(super) const NOT_FOUND: u64 = 5;
@@ -29,7 +29,7 @@ pub(super) struct Gateway {
     preferred: AtomicUsize,
 }
 
-/// How a call ended that some member answered.
+/// Outcome of a call that some member answered.
 pub(super) enum Answer {
     /// Done.
     Done(Value),

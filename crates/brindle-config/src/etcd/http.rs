@@ -27,7 +27,7 @@ use brindle_types::{Code, Fault, Result};
 /// Largest answer that is read.
 const ANSWER_MAX_BYTES: usize = 64 << 20;
 
-/// Why a call brought no answer.
+/// Reason why a call brought no answer.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// Another member may do better: no connection, no leader, no answer. Whether a write was done is unknown.

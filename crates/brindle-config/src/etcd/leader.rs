@@ -1,4 +1,4 @@
-//! Who of several MGS is the active one: the holder of a key that is bound to a lease.
+//! Choice of the active one of several MGS: the holder of a key that is bound to a lease.
 //!
 //! Two checks stand against two leaders. By time: [`Leadership::check`] fails once the lease may have run out, by this
 //! host's own clock, counted from before the renewal was sent; an MGS asks it right before each reply. By etcd: every
@@ -16,7 +16,7 @@ use super::{EtcdStore, watching};
 
 /// Lease of the active MGS: after its death another one is active at most this long later.
 pub const LEASE_SECONDS: u64 = 4;
-/// How often the lease is renewed.
+/// Interval at which the lease is renewed.
 const RENEW_MS: u64 = 1_000;
 /// Pause after a renewal that failed.
 const RENEW_AGAIN_MS: u64 = 100;
@@ -25,7 +25,7 @@ const DRIFT_PER_MILLE: u64 = 50;
 /// Longest time between two looks at who leads; a watch tells earlier.
 const LOOK_MS: u64 = 1_000;
 
-/// How an attempt to lead ended.
+/// Outcome of an attempt to lead.
 pub enum Lead {
     /// The store through which the new leader writes.
     Won(EtcdStore),

@@ -1,4 +1,4 @@
-//! Where the configuration of a cluster lies in etcd: the file [`FILE`] beside each MGT of the cluster.
+//! Location of a cluster's configuration in etcd: the file [`FILE`] beside each MGT of the cluster.
 //!
 //! The file holds the private key that etcd knows this cluster by, so only root may read it; it is never logged.
 
@@ -25,7 +25,7 @@ pub struct Settings {
     pub address: String,
     /// Prefix of every key.
     pub root: String,
-    /// For TLS; without it the members are asked in plain HTTP.
+    /// Files for TLS; `None`: the members are asked in plain HTTP.
     pub tls: Option<TlsTexts>,
 }
 
@@ -37,7 +37,7 @@ pub struct TlsTexts {
     pub authority: String,
     /// Certificate that is shown to the members.
     pub certificate: String,
-    /// Its private key.
+    /// Private key of the client.
     pub key: String,
 }
 

@@ -29,7 +29,7 @@ pub mod init {
     }
 }
 
-/// Which attributes a SETATTR changes (`fuse_setattr_in.valid`).
+/// Attributes that a SETATTR changes (`fuse_setattr_in.valid`).
 pub mod fattr {
     bits! { u32;
         MODE = 0; UID = 1; GID = 2; SIZE = 3; ATIME = 4; MTIME = 5; FH = 6; ATIME_NOW = 7; MTIME_NOW = 8;

@@ -13,7 +13,7 @@ kernel_structs! {
         unused: [u32; 11] = 20 }
     /// FORGET.
     ForgetIn[8] { nlookup: u64 = 0 }
-    /// One of BATCH_FORGET.
+    /// Entry of a BATCH_FORGET.
     ForgetOne[16] { nodeid: u64 = 0, nlookup: u64 = 8 }
     /// BATCH_FORGET, before its `count` records.
     BatchForgetIn[8] { count: u32 = 0, dummy: u32 = 4 }

@@ -86,7 +86,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Nothing is left at the end: no INTERRUPT, because each was delivered or its request answered.
+/// Runs the steps. At the end the table must be empty, with no INTERRUPT left: each was delivered, or its
+/// request was answered.
 fn run(steps: Vec<Step>) {
     let table = Interrupts::new();
     let mut asked: BTreeMap<u64, Asked> = BTreeMap::new();

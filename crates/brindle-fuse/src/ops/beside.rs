@@ -27,7 +27,7 @@ const SHARD_BYTES_MAX: usize = 4 << 20;
 #[derive(Debug)]
 struct Write {
     number: u64,
-    /// Where it lies; not known of an append before its end.
+    /// Offset of the write; unknown for an append before its end.
     at: Option<u64>,
     data: Bytes,
     answered: bool,

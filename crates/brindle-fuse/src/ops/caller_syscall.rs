@@ -1,22 +1,23 @@
-//! In which system call a thread is that the kernel asks something for.
+//! System call of a thread on whose behalf the kernel sends a request.
 //!
-//! Before a name is opened, made, removed or moved the kernel checks the permissions of each directory on the way, and asks for
-//! their attributes with the same message as for a stat. Such a call shows nobody their size or their times: it does with
-//! what says who may do what ([`brindle_types::attr::Rights`]), which stays known while others change what is in the directory.
+//! The kernel checks the permissions of each directory on a path before it opens, makes, removes or moves a name. For that it asks for
+//! attributes with the same message as for a stat. Such a call shows no program the size or the times of a directory. So an answer
+//! with the rights alone ([`brindle_types::attr::Rights`]) is enough, and rights stay known while others change the contents of the
+//! directory.
 //!
-//! `/proc/TID/syscall` tells (proc(5)): the number of the call, its arguments, stack pointer and program counter; or `running` while
-//! the thread has not gone to sleep yet; or nothing to who may not trace it, who then does not look again for a while. All that is
-//! not understood counts as a call that shows everything. So do threads without a stack in user space: a worker of an io_uring
-//! keeps the number of the call in which it was made, whatever it does later.
+//! `/proc/TID/syscall` (proc(5)) tells the number of the call, its arguments, the stack pointer and the program counter. It says
+//! `running` while the thread is not asleep yet. A process that may not trace the thread is refused, and does not look again for a
+//! while. A call that is not understood counts as one that shows everything. So does a thread without a stack in user space: a worker
+//! of an io_uring keeps the number of the call in which it was made, whatever it does later.
 //!
-//! `/proc/TID/stat` tells everybody whether a thread sleeps, and whether a signal would end that: no thread does so between an
-//! answer of ours and what it does with it. (It can look so in the instant in which it is about to sleep and sees that the answer is there.)
+//! `/proc/TID/stat` tells every process whether a thread sleeps, and whether a signal would end the sleep. No thread sleeps like that
+//! while it handles an answer of ours. (Exception: the instant in which it is about to sleep and sees that the answer is there.)
 //!
-//! A thread that waits for the lock of a directory does so without minding signals. `/proc/TID/wchan` names the function of the kernel that it
-//! waits in, to who may trace it: those in [`WAITS_FOR_A_DIRECTORY`] come before a question to us, or behind what was made of its answer.
-//! The thread that holds the lock may itself wait for whoever asks here, so this one must not be waited for.
+//! A thread that waits for the lock of a directory ignores signals. `/proc/TID/wchan` names the kernel function in which a thread
+//! waits, to a process that may trace it. The functions in [`WAITS_FOR_A_DIRECTORY`] run before a request to us, or after its answer
+//! was used. The thread that holds the lock may itself wait for the caller that asks here, so that caller must not wait for the thread.
 //!
-//! One that cannot be told from others: an overlay whose lower layer is here copies the times of a directory up within such a call.
+//! Known exception: an overlay file system whose lower layer is a mount of ours copies the times of a directory up within such a call.
 
 use std::cell::RefCell;
 use std::os::fd::OwnedFd;
@@ -37,17 +38,17 @@ thread_local! {
 pub(crate) struct CallerSyscalls {
     /// Whether `/proc` is that of this process: numbers of another pid namespace would name strangers.
     own_proc: OnceLock<bool>,
-    /// Until when nobody is looked at, in nanoseconds.
+    /// Time until which no thread is looked at, in nanoseconds.
     refused_until: AtomicU64,
 }
 
 /// Bytes that hold what is told: nine numbers; or a number, a name of at most 64 bytes and a letter.
 const TEXT_BYTES: usize = 256;
-/// How long nobody is looked at after a refusal.
+/// Pause after a refusal, in which no thread is looked at.
 const REFUSED_MS: u64 = 1_000;
 /// Text of /proc/TID/syscall for a thread that does not wait.
 const AWAKE: &[u8] = b"running";
-/// How often a thread is looked at that does not wait yet.
+/// Most looks at a thread that does not wait yet.
 const LOOKS_MAX: usize = 4;
 
 /// States of proc_pid_stat(5): sleeping until a signal comes, stopped, stopped by a tracer, ended.
@@ -125,7 +126,7 @@ impl CallerSyscalls {
                 self.refused_until.store(now.plus_ms(REFUSED_MS).0, Ordering::Relaxed);
                 false
             }
-            // It has ended.
+            // The thread has ended.
             Err(_) => false,
         }
     }
@@ -159,7 +160,7 @@ fn call(tid: u32) -> io::Result<Option<libc::c_long>> {
         if !text[..len].starts_with(AWAKE) {
             return Ok(parse(&text[..len]));
         }
-        // It has woken whoever asks here, and is just about to wait.
+        // The thread has woken the reader that asks here, and is just about to wait.
         std::thread::yield_now();
     }
     Ok(None)
@@ -202,7 +203,7 @@ fn open(tid: u32, name: &str) -> io::Result<OwnedFd> {
 }
 
 fn look(last: &mut Option<(u32, OwnedFd)>, tid: u32, text: &mut [u8]) -> io::Result<usize> {
-    // That of a thread that has ended tells nothing, also when another one has its number now.
+    // The file of a thread that has ended tells nothing, even when another thread has its number now.
     let known = last.as_ref().filter(|(of, _)| *of == tid);
     if let Some(Ok(len)) = known.map(|(_, file)| io::pread(file, &mut *text, 0)) {
         return Ok(len);
@@ -246,7 +247,8 @@ mod tests {
         let fifo = dir.path().join("fifo");
         rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, 0o600.into()).expect("a pipe");
         let (tell, told) = mpsc::channel();
-        // It opens the pipe, which waits for the other end, then reads from it, which waits for bytes.
+        // The thread opens the pipe, which waits for the other end. Then it reads from the pipe, which waits
+        // for bytes.
         let waiting = std::thread::spawn(move || {
             tell.send(rustix::thread::gettid().as_raw_nonzero().get() as u32).expect("somebody waits");
             let end = rustix::fs::open(fifo, OFlags::RDONLY, Mode::empty()).expect("opened");

@@ -13,14 +13,14 @@ use parking_lot::Mutex;
 
 /// Failures remembered; beyond them those of the lowest thread go.
 const FAILED_MAX: usize = 4096;
-/// How long the kernel may take to cut the file: there is nothing that it waits for but a processor.
+/// Longest time that the kernel may take to cut the file: it waits for nothing but a processor.
 const GOOD_FOR_MS: u64 = 5_000;
 
-/// When a thread's last write through a handle failed.
+/// Time of the last failed write of each thread through a handle.
 #[derive(Default)]
 pub(crate) struct FailedWrites {
     by_thread: Mutex<BTreeMap<(u32, u64), Mono>>,
-    /// How many there are.
+    /// Number of entries.
     count: AtomicUsize,
 }
 

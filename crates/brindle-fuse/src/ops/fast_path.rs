@@ -56,7 +56,8 @@ pub(crate) fn answer(fs: &BrindleFs, asked: Asked, op: &Op) -> Option<Reply> {
 
 fn lookup(fs: &BrindleFs, asked: Asked, ino: Ino, op: &Lookup) -> Option<Reply> {
     let now = fs.client.seams().now();
-    // Of a directory the rights will do: the kernel keeps nothing of them, so it asks for whatever it shows to anybody.
+    // For a directory the rights will do: the kernel keeps none of the attributes, so it asks again before it
+    // shows any.
     let rights = || fs.client.known_dir(ino, &op.name).inspect(|attr| fs.known.note_first(attr)).map(Ok);
     let known = fs.client.known_lead(ino, &op.name);
     known.iter().flatten().for_each(|attr| fs.known.note(attr));
@@ -77,7 +78,7 @@ fn lookup(fs: &BrindleFs, asked: Asked, ino: Ino, op: &Lookup) -> Option<Reply> 
     })
 }
 
-/// Of what the thread has just made: what it was told then.
+/// Attributes of a file that the thread has just made: those that it was told then.
 fn attributes(fs: &BrindleFs, asked: Asked, ino: Ino) -> Option<(Attr, Duration)> {
     let just_made = fs.recent.forget(asked.pid, ino, fs.client.seams().now());
     // Another thread may have opened and written it meanwhile.
@@ -87,7 +88,7 @@ fn attributes(fs: &BrindleFs, asked: Asked, ino: Ino) -> Option<(Attr, Duration)
     getattr::fast_path(fs, ino, asked.nodeid).or_else(|| rights(fs, asked, ino).map(|attr| (attr, NOT_KEPT)))
 }
 
-/// Of a directory that several clients change, for a thread that only has its permissions checked.
+/// Rights of a directory that several clients change, for a thread that only has its permissions checked.
 fn rights(fs: &BrindleFs, asked: Asked, ino: Ino) -> Option<Attr> {
     fs.client.rights(ino)?;
     // Looking at the thread may take a while: what is told is what is known after it.
@@ -120,7 +121,7 @@ fn released(fs: &BrindleFs, ino: Ino, op: Release) -> Option<Reply> {
     }
     Some(match fs.client.close_later(op.fh) {
         Ok(taken) => {
-            // Nobody waits for the answer of the MDT.
+            // The answer of the MDT is not awaited.
             drop(taken);
             Reply::ok()
         }

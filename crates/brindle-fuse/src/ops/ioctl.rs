@@ -61,7 +61,7 @@ pub(crate) async fn handle(client: &Client, who: &Who, op: Ioctl) -> Result<Repl
     }
 }
 
-/// As many bytes as the caller has room for.
+/// Reply of exactly `room` bytes: the caller's buffer.
 fn answer(bytes: &[u8], room: u32) -> Reply {
     let mut data = bytes.to_vec();
     data.resize(room as usize, 0);

@@ -41,7 +41,8 @@ const THREADS_MAX: usize = 4096;
 /// is nothing that it could wait for but a processor; behind it there is the lock of a directory, whose holder may wait for the very
 /// recall that awaits this thread ([`super::caller_syscall`]).
 const TAKEN_IN_MS: u64 = 2000;
-/// How long the kernel keeps names, and attributes of files: it rounds this up to one tick of its clock.
+/// Lifetime of names, and of attributes of files, in the kernel: it rounds the value up to one tick of its
+/// clock.
 const A_TICK: Duration = Duration::from_nanos(1);
 /// Entries that are kept for a tick are kept until the end of the next one at most. One more, because the two counts differ by up to one.
 const TICKS: u64 = 3;
@@ -57,7 +58,7 @@ pub(crate) type Lasting<'a> = &'a dyn Fn(Ino) -> Option<(Attr, u64)>;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment {
     pub at: Mono,
-    /// Of the kernel ([`ticks`]).
+    /// Time of the kernel ([`ticks`]).
     pub tick: u64,
 }
 
@@ -93,7 +94,7 @@ pub(crate) struct Found {
 pub(crate) struct Kept {
     /// Attributes, and how long.
     pub attr: Option<(Attr, Duration)>,
-    /// How long the name.
+    /// Lifetime of the name.
     pub name: Duration,
     /// To be set when the kernel has the answer, if it may keep anything of it.
     pub given: Option<Given>,
@@ -164,9 +165,9 @@ struct Inner {
     in_order: VecDeque<(Moment, Ino)>,
     /// Directories of which names were taken in lately.
     names: BTreeMap<Ino, Moment>,
-    /// When a name was last asked for in a directory, by node id.
+    /// Last time at which a name was asked for in a directory, by node id.
     walked: BTreeMap<u64, Moment>,
-    /// When a thread last asked for extended attributes.
+    /// Last time at which a thread asked for extended attributes.
     xattrs: BTreeMap<u32, Moment>,
     /// Directories of which no name is to be kept, and how many want that.
     paused: BTreeMap<Ino, usize>,
@@ -195,7 +196,8 @@ impl Drop for Pause {
 }
 
 impl KernelCacheState {
-    /// From now on no name in this directory is kept; those that are run out ([`KernelCacheState::names_left_ticks`]).
+    /// Keeps the kernel from caching names in this directory; cached ones run out
+    /// ([`KernelCacheState::names_left_ticks`]).
     pub fn pause(self: &Arc<Self>, dir: Ino) -> Pause {
         *self.0.lock().paused.entry(dir).or_default() += 1;
         Pause { cache: self.clone(), dir }

@@ -51,7 +51,7 @@ pub(crate) async fn set(fs: &BrindleFs, who: &Who, op: Setlk) -> Result<Done, Fa
         // Before it is granted: the RELEASE may come while a killed caller's request is still under way.
         fs.owners.note(op.lock.fh, lock.owner);
     }
-    // Of an open file that others have as well, since it was handed down to them: what it held before is theirs.
+    // Other processes may have inherited the open file: the lock that it held before is theirs, too.
     let held = lock.space == LockSpace::Flock && fs.client.holds_locks(who.ino, lock.space, lock.owner);
     let cancel = Cancel::new();
     let ctx = Ctx { cred: who.ctx.cred.clone(), cancel: cancel.clone() };

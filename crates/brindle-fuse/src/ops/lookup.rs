@@ -1,4 +1,5 @@
-//! LOOKUP: a name in a directory. What the kernel may keep of it: [`crate::ops::kernel_cache`].
+//! LOOKUP: a name in a directory. See [`crate::ops::kernel_cache`] for the lifetime of the name in the
+//! kernel.
 
 use brindle_stdx::Mono;
 use brindle_types::{Attr, Fault, FileType, Ino};
@@ -20,7 +21,8 @@ pub(crate) async fn handle(fs: &BrindleFs, who: &Who, op: Lookup) -> Result<Repl
     };
     let reply = found(fs, (who.ino, who.nodeid), who.tid, (&op.name, nodeid), attr, asked_at);
     if nodeid != ino.0 {
-        // What is changed by this path is not seen where the kernel keeps names of the other one.
+        // A change through this path is not seen where the kernel keeps names of the directory under the
+        // other node id.
         fs.names_gone(ino).await;
     }
     Ok(reply)

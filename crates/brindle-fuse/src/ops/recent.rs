@@ -15,7 +15,7 @@ use brindle_stdx::Mono;
 use brindle_types::{Attr, Ino};
 use parking_lot::Mutex;
 
-/// How long a LOOKUP or a CREATE counts.
+/// Validity of a LOOKUP or a CREATE.
 const GOOD_FOR_MS: u64 = 20;
 /// Threads remembered; beyond them all are forgotten.
 const THREADS_MAX: usize = 4096;
@@ -80,14 +80,15 @@ impl Recent {
         self.found.lock().clear();
     }
 
-    /// Which extended attributes the inode has, as far as the thread was just told; once.
+    /// Extended attributes of the inode, if an answer to this thread has just told them; each answer is used
+    /// once.
     pub fn extras(&self, tid: u32, ino: Ino, now: Mono) -> Option<Extras> {
         let seen = self.found.lock().remove(&tid)?;
         (tid != 0 && seen.ino == ino && now.ms_since(seen.at) < GOOD_FOR_MS).then_some(seen.extras)
     }
 }
 
-/// Which extended attributes an inode has.
+/// Kinds of extended attributes that an inode has.
 #[derive(Clone, Copy)]
 pub(crate) struct Extras {
     acl: bool,
@@ -95,7 +96,7 @@ pub(crate) struct Extras {
 }
 
 impl Extras {
-    /// Its attributes.
+    /// Kinds that the attributes tell.
     pub fn of(attr: &Attr) -> Extras {
         Extras { acl: attr.has_acl, others: attr.has_xattr }
     }

@@ -18,7 +18,7 @@ pub(crate) async fn handle(fs: &BrindleFs, who: &Who, op: Release) -> Result<Rep
         }
     }
     drop(under_way);
-    // Nobody waits for the answer of the MDT, and the kernel has room for a few dozen of these only.
+    // The answer of the MDT is not awaited: the kernel has room for only a few dozen of these requests.
     fs.client.finish_writes(op.fh).await;
     drop(fs.client.close_later(op.fh)?);
     Ok(Reply::ok())

@@ -18,15 +18,15 @@ use crate::request::Op;
 
 /// Threads remembered; beyond them the lowest goes.
 const THREADS_MAX: usize = 1024;
-/// How long the kernel may take to walk a path again.
+/// Longest time that the kernel may take to walk a path again.
 const GOOD_FOR_MS: u64 = 5_000;
 
-/// Where a thread is that was refused with ESTALE.
+/// Progress of a thread that was refused with ESTALE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// Where it was.
+    /// The thread is at the point of the refusal.
     Refused,
-    /// On its way for the second time.
+    /// The thread walks the path for the second time.
     Walking,
     /// The thread has looked at a file: the call wanted just that, or is about to open it.
     Arrived,
@@ -85,7 +85,7 @@ fn name(nodeid: u64, op: &Op) -> Name {
 #[derive(Default)]
 pub(crate) struct Stale {
     by_thread: Mutex<BTreeMap<u32, Refused>>,
-    /// How many there are.
+    /// Number of entries.
     count: AtomicUsize,
 }
 
@@ -210,7 +210,7 @@ mod tests {
         assert!(!is_second(Look));
         ask(Look);
         assert!(!is_second(Look));
-        // What was wanted was seen.
+        // The wanted file was seen.
         ask(Step);
         ask(Look);
         stale.seen(7, false);

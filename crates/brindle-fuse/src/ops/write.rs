@@ -28,7 +28,7 @@ pub(crate) async fn handle(fs: &BrindleFs, who: &Who, op: Write) -> Result<u64, 
     let number = fs.beside.begin(ino, (!is_append).then_some(offset), &write.data);
     let written = client.write(&who.ctx, fh, write).await;
     let place = written.as_ref().ok().and_then(|len_bytes| {
-        // Where nobody else writes the file, it has come to lie where the kernel thinks.
+        // If no other client writes the file, the bytes lie where the kernel assumes.
         let is_there = !is_append || client.own_end(fh) == Some(offset + len_bytes);
         is_there.then_some((offset, *len_bytes))
     });

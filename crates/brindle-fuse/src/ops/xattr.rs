@@ -31,14 +31,14 @@ pub(crate) async fn get(fs: &BrindleFs, who: &Who, op: Getxattr) -> Result<Reply
     Ok(Reply::xattr(Bytes::from(value), op.size))
 }
 
-/// The answer for an attribute that a file does not have. No kernel takes SELinux labels from a FUSE file system (one with SELinux
-/// answers for them itself), and `ls -l` asks for that of each file until it hears that there is no such thing here. What a
-/// restored archive has set is kept and shown all the same.
+/// The answer for an attribute that a file does not have. No kernel takes SELinux labels from a FUSE file
+/// system (one with SELinux answers for them itself), and `ls -l` asks for that of each file until it hears
+/// that there is no such thing here. Labels set by a restored archive are kept and shown all the same.
 pub(crate) fn lack(name: &[u8]) -> Code {
     if name == SELINUX { Code::NotSupported } else { Code::NoXattr }
 }
 
-/// Which ones there are, if a lease covers it or that was just told.
+/// Kinds of extended attributes of the inode, if a lease covers it or an answer has just told them.
 pub(crate) fn extras(fs: &BrindleFs, tid: u32, ino: Ino) -> Option<Extras> {
     let lasting = fs.client.lasting_attr(ino).map(|(attr, _)| attr);
     let covered = lasting.or_else(|| fs.client.rights(ino)).map(|attr| Extras::of(&attr));

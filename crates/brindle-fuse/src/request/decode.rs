@@ -8,7 +8,8 @@ use super::ops::*;
 use crate::abi::inputs::*;
 use crate::abi::{align8, flags, opcode};
 
-/// Why a message cannot be decoded. The kernel never sends such a thing; a defect on either side would.
+/// Reason why a message cannot be decoded. The kernel never sends such a message unless one side has a
+/// defect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// Shorter than the head of a request.
@@ -110,7 +111,7 @@ fn groups(mut rest: Bytes) -> Result<Vec<u32>, Malformed> {
     Ok(groups)
 }
 
-/// The rest of a message's arguments.
+/// Remaining arguments of a message.
 struct Args {
     rest: Bytes,
     what: &'static str,
@@ -388,7 +389,7 @@ fn readdir(a: ReadIn, plus: bool) -> Op {
 }
 
 impl LockKind {
-    /// From `F_RDLCK`, `F_WRLCK`, `F_UNLCK`.
+    /// Kind for `F_RDLCK`, `F_WRLCK`, `F_UNLCK`.
     pub(crate) fn from_kernel(kind: u32) -> Option<LockKind> {
         match kind as i32 {
             libc::F_RDLCK => Some(LockKind::Read),
@@ -398,7 +399,7 @@ impl LockKind {
         }
     }
 
-    /// To `F_RDLCK`, `F_WRLCK`, `F_UNLCK`.
+    /// Number for the kernel: `F_RDLCK`, `F_WRLCK`, `F_UNLCK`.
     pub(crate) fn to_kernel(self) -> u32 {
         match self {
             LockKind::Read => libc::F_RDLCK as u32,

@@ -18,7 +18,7 @@ pub use ops::*;
 /// Header of a request, for the fast path.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
-    /// As in [`Request`].
+    /// Node id, as in [`Request`].
     pub nodeid: u64,
     /// User id that the caller acts with.
     pub uid: u32,

@@ -334,7 +334,7 @@ pub struct Fallocate {
 pub struct Lseek {
     /// The handle.
     pub fh: u64,
-    /// Where to start.
+    /// Offset to start from.
     pub offset: u64,
     /// `SEEK_DATA` or `SEEK_HOLE`.
     pub whence: u32,
@@ -345,9 +345,9 @@ pub struct Lseek {
 pub struct Ioctl {
     /// The command.
     pub command: u32,
-    /// What the caller gives.
+    /// Input from the caller.
     pub data: Bytes,
-    /// How many bytes the caller gets.
+    /// Size of the caller's output buffer, in bytes.
     pub room: u32,
 }
 
@@ -459,7 +459,7 @@ pub struct Readdir {
     pub offset: u64,
     /// Room for records in bytes.
     pub size: u32,
-    /// With the attributes of each entry, which then count as looked up.
+    /// Whether the attributes of each entry are wanted, which then counts as looked up.
     pub plus: bool,
 }
 

@@ -16,7 +16,8 @@ use crate::reply::Reply;
 /// Path of the device.
 pub const DEVICE: &str = "/dev/fuse";
 
-/// Who gets a message only after this time had to wait for it: one that is there is copied in one or two microseconds.
+/// Time to get a message above which the reader must have waited for it: a message that is there is copied in
+/// one or two microseconds.
 const WAITED_NS: u64 = 4_000;
 /// Copying messages of this length takes long enough itself.
 const COPIED_LEN: usize = 64 << 10;
@@ -27,7 +28,7 @@ pub struct Channel {
     fd: OwnedFd,
 }
 
-/// How the kernel ended a connection.
+/// End of a connection, by the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// Unmounted, and the last open file is gone.
@@ -84,7 +85,7 @@ impl Channel {
         }
     }
 
-    /// From now on reading gives nothing where nothing is there.
+    /// Makes reads return at once when there is no message.
     pub fn do_not_wait(&self) -> io::Result<()> {
         let flags = rustix::fs::fcntl_getfl(&self.fd)?;
         Ok(rustix::fs::fcntl_setfl(&self.fd, flags | OFlags::NONBLOCK)?)

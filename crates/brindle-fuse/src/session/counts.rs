@@ -1,4 +1,4 @@
-//! How many requests of each kind the kernel has sent, and how many bytes went with them: the numbers of a mount.
+//! Number of requests of each kind from the kernel, and of the bytes in them: the counters of a mount.
 //!
 //! Answers out of the kernel's own caches are not counted. Readers raise a counter with one relaxed addition a request.
 

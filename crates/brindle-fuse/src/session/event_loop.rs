@@ -35,7 +35,7 @@ const TURN: usize = 8;
 const NEWS: Interest = Interest::READABLE.add(Interest::ERROR);
 
 thread_local! {
-    /// Which event loop this thread is; 0 for none.
+    /// Number of the event loop that runs on this thread; 0 for none.
     static LEAD: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -97,7 +97,7 @@ impl EventLoop {
         Arc::new(OnLead(self.clone()))
     }
 
-    /// For the reader pool.
+    /// Counters for the reader pool.
     pub(super) fn beat(&self) -> Arc<Beat> {
         self.0.beat.clone()
     }
@@ -189,7 +189,7 @@ impl<F: Filesystem> Shared<F> {
             let Some(len) = channel.try_read(slot.room())? else {
                 self.readers.is_done(LEADS);
                 (waited, turn) = (true, 0);
-                // What comes after this is told again, and what came before it is read now.
+                // Messages that come after this are announced again; messages that came before are read now.
                 device.ready(NEWS).await.map_err(failed)?.clear_ready();
                 continue;
             };

@@ -8,7 +8,8 @@ use crate::abi::outputs::InitOut;
 use crate::abi::{MAJOR, MINOR, MINOR_OLDEST};
 use crate::buffer::PAGE_BYTES;
 
-/// When the kernel drops cached pages by itself because attributes it was given differ from those it knew.
+/// Conditions under which the kernel drops cached pages by itself because new attributes differ from the
+/// known ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PageInvalidation {
     /// Never: pages go only on `NOTIFY_INVAL_INODE`, open without KEEP_CACHE, truncation and direct writes
@@ -30,7 +31,7 @@ pub struct Wanted {
     pub max_write_bytes: u32,
     /// Requests of the kernel itself (read-ahead, writeback) in flight at once.
     pub max_background: u16,
-    /// When pages are dropped.
+    /// Condition for dropping pages.
     pub page_invalidation: PageInvalidation,
 }
 

@@ -47,7 +47,7 @@ const READERS_MAX: usize = 64;
 /// Runs the body of a reader thread inside whatever context its handlers need (a tokio runtime's, for timers).
 pub type Around = Arc<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
 
-/// How a connection is served.
+/// Options of serving a connection.
 #[derive(Clone)]
 pub struct ServeOptions {
     /// Reader threads besides the event loop; 0 for one per processor. Bounded to 2..=64.
@@ -328,7 +328,7 @@ impl Session {
             // A reader that panicked has said so already.
             let _ = reader.join();
         }
-        // Nothing is ever sent.
+        // The channel carries no message: `recv` returns when the event loop has ended.
         let _ = self.led.recv();
         let how = *self.ended.borrow();
         self.told(how)

@@ -14,7 +14,7 @@ use super::channel::{DEVICE, open_device};
 /// Type of the file system, as `mount` and `/proc/mounts` show it.
 pub const FS_TYPE: &str = "fuse.brindle";
 
-/// Where and how to mount.
+/// Mount point and mount options.
 #[derive(Clone, Debug)]
 pub struct MountOptions {
     /// An existing directory.
@@ -48,11 +48,12 @@ impl MountOptions {
 /// A mount of this process.
 #[derive(Debug)]
 pub struct Mounted {
-    /// Where.
+    /// Mount point.
     pub path: PathBuf,
     /// Minor device number: the name of the connection and of the backing device info in sysfs.
     pub connection: u32,
-    /// Number of the mount. That of the connection is given to the next one at once, often to what is mounted in its place.
+    /// Number of the mount. The number of the connection is given to the next one at once, often to the mount
+    /// that replaces it.
     id: u64,
 }
 

@@ -1,4 +1,4 @@
-//! How many readers wait at the device.
+//! Number of readers that wait at the device.
 //!
 //! The kernel gives messages to waiting readers in turn. Where a program asks for one thing after the other two readers share
 //! its requests, each with the cold caches of another processor, and every other one is woken where the program itself is about
@@ -30,9 +30,10 @@ const WINDOW: u32 = 64;
 const WAITS_BUSY: u32 = WINDOW * 5 / 16;
 /// A reader that waited for so many of them rests.
 const WAITS_IDLE: u32 = WINDOW * 3 / 4;
-/// So many operations that go on on the event loop are what it reads the device for. A file that is made takes six messages.
+/// Operations resumed on the event loop, within a window, that make it worth reading the device there. A
+/// create takes six messages.
 const WOKEN_MIN: u64 = 4;
-/// How often the watch looks.
+/// Interval between two looks of the watch.
 const WATCH: Duration = Duration::from_millis(10);
 /// After so many looks at which nobody had moved the watch rests, too, until somebody has something to do.
 const LOOKS_QUIET: u32 = 5;
@@ -67,7 +68,7 @@ pub(super) struct Seen {
 }
 
 impl Window {
-    /// One that begins when so many operations have gone on on the event loop.
+    /// Window that begins when `woken` operations have been resumed on the event loop.
     pub fn starting(woken: u64) -> Window {
         Window { woken, ..Window::default() }
     }
@@ -91,7 +92,7 @@ impl Window {
 }
 
 struct State {
-    /// By reader.
+    /// Readers at work, by number.
     at_work: Vec<bool>,
     /// Readers that are to begin.
     calls: usize,
@@ -126,7 +127,7 @@ pub(super) struct Beat {
     steps: AtomicU64,
     /// Operations that have gone on on the event loop.
     woken: AtomicU64,
-    /// Nobody is the watch, because nobody had anything to do for long.
+    /// No reader is the watch, because none had work for long.
     unwatched: AtomicBool,
     rouse: OnceLock<Rouse>,
 }
@@ -177,7 +178,7 @@ impl Beat {
 /// The readers of a session.
 pub(super) struct ReaderPool {
     event_loop: Arc<Beat>,
-    /// Of the others: messages taken and dealt with; odd while one has one.
+    /// Steps of the other readers: messages taken and dealt with; odd while a reader has one.
     steps: Vec<AtomicU64>,
     state: Mutex<State>,
     called: Condvar,
@@ -222,7 +223,7 @@ impl ReaderPool {
         self.steps[me - 1].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Somebody has something to do: there is to be a watch.
+    /// Notes that there is work: a reader becomes the watch.
     pub fn rouse(&self) {
         if self.event_loop.unwatched.swap(false, Ordering::Relaxed) {
             let _state = self.state.lock();
@@ -493,7 +494,7 @@ mod tests {
         reader_pool.event_loop.on_unwatched(Box::new(move || {
             watched.upgrade().iter().for_each(|reader_pool| reader_pool.rouse())
         }));
-        // Until the watch has looked in vain for long.
+        // The test waits until the watch has looked in vain for long.
         let is_unwatched = || reader_pool.event_loop.unwatched.load(Ordering::Relaxed);
         reader_pool.rouse();
         let until = std::time::Instant::now() + PATIENCE;
@@ -509,7 +510,7 @@ mod tests {
         reader_pool.event_loop.wakes();
         let comes = |r: &mpsc::Receiver<bool>| r.recv_timeout(PATIENCE / 10) == Ok(true);
         let first = resting.iter().position(comes).expect("one comes to help");
-        // That one gets stuck, too.
+        // The second reader gets stuck, too.
         reader_pool.takes(1 + first);
         assert_eq!(resting[1 - first].recv_timeout(PATIENCE), Ok(true));
         assert_eq!(reader_pool.state.lock().working(), 3);

@@ -12,7 +12,7 @@ use std::time::Duration;
 const PHASES: u64 = 3;
 const READING: u64 = 1;
 const HANDLING: u64 = 2;
-/// How often a reader is looked at that is in the middle of something.
+/// Interval between two looks at a reader that is handling a message.
 const LOOK: Duration = Duration::from_micros(50);
 /// Looks after which a reader is waited for no more: its handler blocks, and began long ago.
 const LOOKS_MAX: u32 = 20_000;
@@ -99,7 +99,7 @@ mod tests {
         let readers = Arc::new(Readers::new(2));
         readers.reads(0);
         readers.pass(|_| true);
-        // The other has a message, and has not begun with it.
+        // The other reader has a message, and has not begun to handle it.
         readers.reads(1);
         let asleep = Arc::new(AtomicBool::new(false));
         let (tell, told) = mpsc::channel();

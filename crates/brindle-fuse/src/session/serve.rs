@@ -241,7 +241,7 @@ struct Responder {
     unique: u64,
     name: &'static str,
     done: bool,
-    /// Where the bytes of a READ are counted.
+    /// Counters for the bytes of a READ.
     counts: Option<Arc<RequestCounts>>,
     // Dropped with the responder, after the answer was written.
     #[expect(dead_code, reason = "its drop takes the request out of the table")]

@@ -93,7 +93,7 @@ impl Drop for GateKey {
     }
 }
 
-/// How opens are answered and how long the kernel may keep things.
+/// Answers to opens, and lifetimes of entries and attributes in the kernel.
 #[derive(Clone, Copy)]
 pub struct Policy {
     /// Bits of `fopen`.
@@ -154,12 +154,12 @@ impl MemFs {
         self.log.lock().iter().filter(|s| matches(s)).count()
     }
 
-    /// From now on, requests that match wait; a signal to the caller ends them.
+    /// Makes matching requests wait; a signal to the caller ends the wait.
     pub fn gate(&self, matches: impl Fn(&Seen) -> bool + Send + 'static) -> GateKey {
         self.gate_of(Box::new(matches), false)
     }
 
-    /// The same, and signals are ignored.
+    /// Like [`MemFs::gate`], and signals are ignored.
     pub fn stubborn_gate(&self, matches: impl Fn(&Seen) -> bool + Send + 'static) -> GateKey {
         self.gate_of(Box::new(matches), true)
     }

@@ -49,7 +49,7 @@ pub struct BufferView {
     pub stage_out_pending: bool,
     /// Cause of the last failure; empty where there was none.
     pub reason: String,
-    /// What it has passed through, in order.
+    /// Steps in the life of the buffer, in order.
     pub steps: Vec<StepView>,
 }
 
@@ -60,9 +60,9 @@ pub struct StepView {
     pub state: String,
     /// When, in milliseconds since 1970.
     pub at_ms: u64,
-    /// How long that lasted; not told of the last one, which lasts.
+    /// Duration of the state; the last state has none, because it lasts.
     pub took_ms: Option<u64>,
-    /// Why an action failed at that moment; empty where none did.
+    /// Failure of an action at that moment; empty if none failed.
     pub failure: String,
 }
 

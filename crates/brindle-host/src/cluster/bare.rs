@@ -75,7 +75,7 @@ pub fn ready(cluster: &mut Cluster, index: usize, starting: Starting) -> Result<
     Ok(())
 }
 
-/// Makes the files of a host. What was in its /run does not outlive its power.
+/// Makes the files of a host. Its /run does not survive a loss of power.
 fn make_files(cluster: &Cluster, files: &Path) -> Result<()> {
     let run = files.join("run");
     if run.exists() {

@@ -12,14 +12,14 @@ use super::{On, bare, image};
 use crate::mounts;
 use crate::process::Identity;
 
-/// How long processes may take to end by themselves, and again when they were killed.
+/// Longest time for processes to end by themselves, and again after they were killed.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A cluster that was ended.
 pub enum Down {
-    /// There is no such directory.
+    /// The directory does not exist.
     NothingThere,
-    /// Its data stays.
+    /// The cluster has ended; its data stays.
     Ended,
     /// The directory is gone too; so many mounts there were.
     Purged {
@@ -114,7 +114,7 @@ pub fn end_all(on: &On, cluster: &mut Cluster, force: bool) -> Result<()> {
 /// Ends processes of the cluster that the state does not name: the command that had started them was killed before it could note them.
 /// They are known by their logs.
 pub fn end_strays(on: &On, cluster: &Cluster) -> Result<()> {
-    // One that was about to become a bare host may have started its init meanwhile.
+    // A stray that was about to become a bare host may have started its init meanwhile.
     while end_found_strays(on, cluster)? {}
     Ok(())
 }
@@ -130,7 +130,7 @@ fn end_found_strays(on: &On, cluster: &Cluster) -> Result<bool> {
     let known = |identity| all.iter().any(|(_, _, run)| run.is_some_and(|run| run.identity == identity));
     let mut strays = Vec::new();
     for process in procfs::process::all_processes().into_iter().flatten().flatten() {
-        // One that ends meanwhile, or is another user's, is passed over.
+        // A process that ends meanwhile, or belongs to another user, is passed over.
         let Ok(words) = process.cmdline() else { continue };
         let is_of = |log: &Path| words.contains(&format!("--log={}", log.display()));
         let Some((name, _, _)) = all.iter().find(|(_, log, _)| is_of(log)) else { continue };

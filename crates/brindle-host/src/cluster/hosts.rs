@@ -34,23 +34,23 @@ pub struct HostView {
     pub state: &'static str,
     /// `up`, `cut`, `cut in` (nothing arrives) or `cut out` (nothing leaves); `tcp up, tcp1 cut` where its rails differ.
     pub link: String,
-    /// What its link is shaped to, each way; none: as fast as the machine is.
+    /// Rate of the link, each way; none: as fast as the machine is.
     pub rate_bits_per_second: Option<u64>,
-    /// Its address on the first rail.
+    /// Address of the host on the first rail.
     pub address: String,
-    /// Its rails; one has no number.
+    /// Rails of the host; a single one has no number.
     pub rails: Vec<RailView>,
-    /// Its network namespace.
+    /// Network namespace of the host.
     pub namespace: String,
-    /// Its process, or the last one there was.
+    /// Process of the host, or the last one there was.
     pub pid: Option<u32>,
     /// Full names of the targets that it serves.
     pub targets: Vec<String>,
-    /// Where it mounts the file system; empty for servers.
+    /// Mount point of the file system on the host; empty for servers.
     pub mount: String,
     /// The log of its process.
     pub log: String,
-    /// Where its numbers are.
+    /// URL of the metrics.
     pub metrics_url: String,
 }
 document!(HostView, "brindle.dev.host", 1);
@@ -58,13 +58,13 @@ document!(HostView, "brindle.dev.host", 1);
 /// A rail of a host.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct RailView {
-    /// Its name in addresses: `tcp`, `tcp1`.
+    /// Name of the rail in addresses: `tcp`, `tcp1`.
     pub name: String,
     /// The address of the host there.
     pub address: String,
     /// `up`, `cut`, `cut in` or `cut out`.
     pub link: &'static str,
-    /// What the link is shaped to, each way; none: as fast as the machine is.
+    /// Rate of the link, each way; none: as fast as the machine is.
     pub rate_bits_per_second: Option<u64>,
 }
 
@@ -168,7 +168,7 @@ impl On<'_> {
         let index = cluster.host_index(name)?;
         cluster.must_run(name, &self.dir)?;
         let outcome = change(&mut cluster, index);
-        // What was done before it failed is in the state, too.
+        // The state also has the changes made before a failure.
         cluster.save(&self.dir)?;
         outcome?;
         Ok(cluster.host_view(&cluster.hosts[index]))
@@ -177,7 +177,7 @@ impl On<'_> {
     /// The power of a host fails: it vanishes from the network, and its process is gone. With `destroy_disks` its storage is emptied.
     pub fn kill_host(&self, name: &str, destroy_disks: bool) -> Result<HostView> {
         self.change_host(name, |cluster, index| {
-            // Its connections are not closed by a kernel that lives on.
+            // A kernel that lives on would close the connections of the dead host; the links are cut first.
             set_links(cluster, index, None, |link| Link { takes_in: false, lets_out: false, ..link })?;
             if let Some(run) = cluster.run_of(name).filter(|run| run.identity.alive()) {
                 let subject = || format!("{name} (process {})", run.identity.pid);

@@ -48,7 +48,7 @@ pub fn attach(image: &Image, at: &Path) -> Result<()> {
 /// Mounts an image. `mount -o loop` would ask every loop device of the host about the file below it first: where that lies in a mount whose
 /// server is about to be started on this image, both would wait for each other.
 fn mount_image(file: &Path, at: &Path) -> Result<()> {
-    // One that was made and not mounted, because whoever did it was killed.
+    // A command that was killed may have attached the image without mounting it.
     loops::detach_all(file)?;
     let device = loops::attach(file, &[])?;
     let mounted = run(Command::new("mount").arg(&device).arg(at), PACKAGES);

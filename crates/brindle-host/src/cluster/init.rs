@@ -24,10 +24,10 @@ pub const MOUNT_POINTS: [(&str, &str); 3] =
     [("etc", "/etc/brindle"), ("lib", "/var/lib/brindle"), ("run", "/run/brindle")];
 /// The file with the names of all hosts, below [`files_of`].
 pub const HOSTS_FILE: &str = "etc-hosts";
-/// Where a host has that file.
+/// Path of that file on a host.
 const ETC_HOSTS: &str = "/etc/hosts";
 
-/// Where the files of a bare host lie on the machine.
+/// Directory of the files of a bare host on the machine.
 pub fn files_of(dir: &Path, host: &str) -> PathBuf {
     dir.join("hosts").join(host)
 }
@@ -70,7 +70,7 @@ fn make_namespaces() -> std::io::Result<()> {
 /// Mounts the host's own files, and takes the machine's Brindle mounts away: an empty machine has none.
 fn mount_own(files: &Path) -> Result<()> {
     for line in mounts::ours() {
-        // One that cannot be taken away only is in the way.
+        // A mount that cannot be removed does no harm.
         let _ = unmount(&line.mount_point, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
     }
     for (from, to) in MOUNT_POINTS.into_iter().chain([(HOSTS_FILE, ETC_HOSTS)]) {

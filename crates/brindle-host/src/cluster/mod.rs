@@ -42,60 +42,60 @@ const OSTS_DEFAULT: u16 = 4;
 /// Most OSTs: each is a process.
 pub const OSTS_MAX: u16 = 256;
 
-/// Something that happens while a cluster is changed.
+/// Event while a cluster is changed.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// Another command changes the cluster, and is waited for: who.
     Waits(&'a Fault),
     /// A server is ready.
     Serves {
-        /// Its name: `ost0`.
+        /// Name of the server: `ost0`.
         name: &'a str,
         /// Full name of its target.
         target: String,
-        /// Where it listens.
+        /// Address at which the server listens.
         address: String,
     },
     /// A bare host runs.
     Runs {
-        /// Its name: `h1`.
+        /// Name of the host: `h1`.
         name: &'a str,
-        /// Its address.
+        /// Address of the host.
         address: String,
     },
     /// A policy engine works.
     Policy {
-        /// Its name: `policy`.
+        /// Name of the policy engine: `policy`.
         name: &'a str,
         /// The text that it carries out.
         file: &'a Path,
     },
     /// An agent works.
     Agent {
-        /// Its name: `agent1`.
+        /// Name of the agent: `agent1`.
         name: &'a str,
         /// The directory of its archive.
         archive: &'a Path,
     },
     /// A mount is usable.
     Mounted {
-        /// Its name: `client0`.
+        /// Name of the mount: `client0`.
         name: &'a str,
-        /// Where.
+        /// Mount point.
         mount_point: &'a Path,
     },
     /// The manager is ready.
     Manages {
-        /// Where browsers find it, and where somebody logs in for the first time.
+        /// Announcement with the URL of the console, and the URL for the first log-in.
         announced: &'a Managing,
     },
-    /// This MDT does not know of a change yet; it takes it in when it finds the MGS.
+    /// The named MDT does not know of a change yet; it takes the change in when it finds the MGS.
     NotTold(String),
-    /// Something went wrong, and it goes on.
+    /// A step has failed, and the command goes on.
     Warning(Fault),
 }
 
-/// Whoever is told of events.
+/// Listener for events.
 pub type Tell<'a> = &'a dyn Fn(Event);
 
 /// A cluster's directory, the host that it runs on, and who is told what happens.
@@ -104,7 +104,7 @@ pub struct On<'a> {
     pub host: &'a Host,
     /// Absolute directory of the cluster.
     pub dir: PathBuf,
-    /// Whoever is told of events.
+    /// Listener for events.
     pub tell: Tell<'a>,
 }
 
@@ -177,7 +177,7 @@ pub fn place_of(dir: &Path) -> Result<Place> {
 pub struct TargetDirs {
     /// The directories.
     pub dirs: Vec<PathBuf>,
-    /// Those whose images were mounted for it.
+    /// Directories whose images were mounted for this value.
     attached: Vec<PathBuf>,
 }
 

@@ -26,9 +26,9 @@ use crate::system::{run, run_with_input};
 
 /// Packages of the commands.
 const PACKAGES: &str = "iproute2";
-/// Where namespaces with names are.
+/// Directory of named network namespaces.
 const NETNS_DIR: &str = "/run/netns";
-/// Where the interfaces of this namespace are.
+/// Directory of the interfaces of this network namespace.
 const NET_DIR: &str = "/sys/class/net";
 /// Bytes of a packet on the links.
 const MTU: u32 = 9000;
@@ -50,22 +50,22 @@ pub struct Network {
     pub id: String,
     /// The first three bytes of all addresses.
     pub subnet: [u8; 3],
-    /// The same of further rails.
+    /// First three bytes of the addresses on each further rail.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub further: Vec<[u8; 3]>,
 }
 
 /// A host and its links, one for each rail.
 pub struct Linked<'a> {
-    /// Its name.
+    /// Name of the host.
     pub host: &'a str,
     /// Last byte of its addresses.
     pub number: u8,
-    /// Its links.
+    /// Links of the host.
     pub links: Vec<Link>,
 }
 
-/// What a link lets through.
+/// State of a link: its rate, and the directions that pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
     /// Bits a second each way; `None`: as fast as the machine is.
@@ -83,7 +83,7 @@ impl Default for Link {
 }
 
 impl Link {
-    /// In a word: `up`, `cut`, `cut in`, `cut out`.
+    /// State of the link in a word: `up`, `cut`, `cut in`, `cut out`.
     pub fn word(self) -> &'static str {
         match (self.takes_in, self.lets_out) {
             (true, true) => "up",
@@ -94,7 +94,7 @@ impl Link {
     }
 }
 
-/// Where a process of a host runs.
+/// Namespaces of a process of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Within {
     /// The network namespace, a file.
@@ -145,7 +145,7 @@ impl Network {
         if rail == 0 { self.id.clone() } else { format!("{}r{rail}", self.id) }
     }
 
-    /// Where the processes of a host run.
+    /// Namespaces of the processes of a host.
     pub fn within(&self, host: &str) -> Within {
         Within { netns: Path::new(NETNS_DIR).join(self.netns(host)), host_name: host.to_owned() }
     }
@@ -158,7 +158,8 @@ impl Network {
         self.netns("sw")
     }
 
-    /// Makes the switches, and a namespace and links for each host. What an earlier start left goes first.
+    /// Makes the switches, and a namespace and links for each host. Remains of an earlier start are removed
+    /// first.
     pub fn make(&self, hosts: &[Linked<'_>]) -> Result<()> {
         self.remove()?;
         let switch = self.switch();
@@ -213,7 +214,7 @@ impl Network {
         let ours = names.iter().filter(|name| name.starts_with(&format!("{}-", self.id)));
         let mut batch: String = ours.map(|name| format!("netns delete {name}\n")).collect();
         for station in (0..self.rails()).map(|rail| self.station(rail)) {
-            // It would go with the switch, but some time later.
+            // The kernel would remove the interface with the switch, but some time later.
             if Path::new(NET_DIR).join(&station).exists() {
                 batch.insert_str(0, &format!("link delete {station}\n"));
             }
@@ -239,7 +240,7 @@ fn port(rail: usize, host: &str) -> String {
 /// The queue of an interface: for what leaves through it.
 fn queue(interface: &str, rate_bits: Option<u64>, passes: bool) -> String {
     match (passes, rate_bits) {
-        // It takes no packet of more than one byte.
+        // A queue of one byte takes no packet.
         (false, _) => format!("qdisc replace dev {interface} root handle 1: bfifo limit 1\n"),
         (true, None) => format!("qdisc replace dev {interface} root handle 2: pfifo limit 1000\n"),
         (true, Some(rate)) => {

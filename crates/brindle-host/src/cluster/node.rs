@@ -16,9 +16,9 @@ use crate::announcement::{Mounted, Serving, Working};
 use crate::process::Starting;
 use crate::requirements::free_mount_point;
 
-/// How long a process may take until it is usable.
+/// Longest time until a process is usable.
 pub const READY_LIMIT: Duration = Duration::from_secs(60);
-/// How long a killed process may take to be gone.
+/// Longest time until a killed process is gone.
 pub const KILL_LIMIT: Duration = Duration::from_secs(10);
 
 /// Where a host tells its numbers.
@@ -27,14 +27,14 @@ const HOST_METRICS_PORT: u16 = 9870;
 /// A started server that is not ready yet.
 pub struct StartingServer {
     starting: Starting,
-    /// Its place in the cluster's list.
+    /// Index in the cluster's list of servers.
     index: usize,
 }
 
 /// A started mount that is not ready yet.
 pub struct StartingMount {
     starting: Starting,
-    /// Its place in the cluster's list.
+    /// Index in the cluster's list of mounts.
     index: usize,
 }
 
@@ -79,14 +79,14 @@ pub fn server_ready(cluster: &mut Cluster, started: StartingServer) -> Result<()
     server_ready_or_waiting(cluster, started, false).map(|_| ())
 }
 
-/// The same; with `or_waiting` a server that waits for others is good enough (then `false`).
+/// Like [`server_ready`]. With `or_waiting`, a server that waits for others is good enough (then `false`).
 fn server_ready_or_waiting(cluster: &mut Cluster, started: StartingServer, or_waiting: bool) -> Result<bool> {
     let log = cluster.servers[started.index].log.clone();
     let ready = started.starting.ready_or_waiting(READY_LIMIT, or_waiting);
     let (identity, said): (_, Option<Serving>) = ready.map_err(|f| with_log(f, &log))?;
     let server = &mut cluster.servers[started.index];
     let Some(said) = said else {
-        // It listens where it did before, as soon as it does.
+        // The server will listen at its former addresses.
         let run = server.run.take();
         server.run = Some(Run { identity, ..run.unwrap_or_else(|| Run::of(identity)) });
         return Ok(false);
@@ -214,9 +214,9 @@ fn prepare_mount_point(mount: &mut Mount) -> Result<()> {
 
 /// A started process of a host that is not ready yet.
 pub enum StartingHost {
-    /// It serves these of the cluster's servers.
+    /// The process serves these servers of the cluster.
     Serves(Starting, Vec<usize>),
-    /// It mounts.
+    /// The process is a mount.
     Mounts(StartingMount),
     /// A bare host: its place in the cluster's list.
     Boots(Starting, usize),
@@ -382,17 +382,17 @@ fn on_a_host(name: &str, host: &str, verb: &str, dir: &Path) -> Fault {
 
 /// A process that was to be killed.
 pub enum Killed {
-    /// It does not run.
+    /// The process does not run.
     DidNotRun,
-    /// It is gone: its pid.
+    /// The process with this pid is gone.
     Now(u32),
 }
 
 /// A process that was to be started.
 pub enum Started {
-    /// It runs already: its pid.
+    /// The process with this pid runs already.
     Before(u32),
-    /// It runs; `waits`: for other servers, before it is usable.
+    /// The process runs. `waits`: it waits for other servers, before it is usable.
     Now {
         /// Whether it waits.
         waits: bool,
@@ -489,7 +489,8 @@ impl On<'_> {
         Ok(())
     }
 
-    /// Everybody knows the MGS by its address; another port means that nobody finds it.
+    /// Warns if the MGS has moved to another port: all processes know the MGS by its address, and would not
+    /// find it.
     fn warn_of_moved_mgs(&self, cluster: &Cluster, place: Named) {
         let Named::Server(index) = place else { return };
         let server = &cluster.servers[index];

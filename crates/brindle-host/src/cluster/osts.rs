@@ -11,7 +11,7 @@ use crate::{need_root, text};
 
 /// An OST that left.
 pub struct Removed {
-    /// Its full name.
+    /// Full name of the target.
     pub target: String,
     /// Whether it had been taken out of the file system before.
     pub before: bool,
@@ -60,13 +60,13 @@ impl On<'_> {
             cluster.servers.push(wanted);
             cluster.servers.len() - 1
         });
-        // One that an earlier try has started, and could not note.
+        // An earlier try may have started a server that it could not note.
         down::end_strays(self, &cluster)?;
         self.begin_ost(&mut cluster, at, &mgs)
     }
 
     fn begin_ost(&self, cluster: &mut Cluster, at: usize, mgs: &Nid) -> Result<()> {
-        // What is begun is in the state first, so that `down` finds it whatever happens here.
+        // The state names the new server first, so that `down` finds it whatever happens here.
         cluster.save(&self.dir)?;
         let (name, dir) = (cluster.servers[at].name.clone(), text(&self.dir)?);
         let begun = |fault: Fault| fault.next(format!("try again: brindle dev start --dir {dir} {name}"));
@@ -153,7 +153,7 @@ fn named(cluster: &Cluster, name: &str) -> Result<usize> {
     })
 }
 
-/// Its data, which nobody needs any more.
+/// Removes the data of a server; no file needs it any more.
 fn erase(server: &Server) -> Result<()> {
     let cannot = |path: &Path, e: &std::io::Error| {
         Fault::io(Code::NotWritable, "cannot remove", path.display().to_string(), e)

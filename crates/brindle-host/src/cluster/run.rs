@@ -14,7 +14,7 @@ use rustix::thread::{ThreadNameSpaceType, move_into_thread_name_spaces};
 use super::state::Cluster;
 use crate::process::Entrance;
 
-/// What shells add to the number of the signal that killed a command.
+/// Number that shells add to the number of the signal that killed a command.
 const SIGNAL_BASE: i32 = 128;
 
 /// The way of a command to its host.

@@ -18,7 +18,7 @@ pub const ADMIN_IDENTITY: &str = "identity.pem";
 const ADMIN_HOST: &str = "administrator";
 const AUTHORITY: &str = "authority.pem";
 
-/// Where the identity of a host lies; `None` in a cluster that asks for no proof.
+/// Path of the identity of a host; `None` in a cluster that asks for no proof.
 pub fn identity_of(dir: &Path, cluster: &Cluster, host: &str) -> Option<PathBuf> {
     (cluster.security != Mode::None).then(|| dir.join("identities").join(format!("{host}.pem")))
 }

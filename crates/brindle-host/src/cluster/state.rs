@@ -29,20 +29,20 @@ pub struct Cluster {
     pub version: u32,
     /// Name of the file system.
     pub fs: FsName,
-    /// Its server processes: mgs, mdt0, ost0, ...
+    /// Server processes of the cluster: mgs, mdt0, ost0, ...
     pub servers: Vec<Server>,
-    /// Its mounts: client0, ...
+    /// Mounts of the cluster: client0, ...
     pub mounts: Vec<Mount>,
-    /// Its agents, which serve archives: agent1, ...
+    /// Agents of the cluster, which serve archives: agent1, ...
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub agents: Vec<AgentState>,
     /// The hosts that the servers and mounts are on; none: all are on this one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<HostState>,
-    /// How the hosts protect what they say to each other.
+    /// Protection of the messages between the hosts.
     #[serde(default = "no_security")]
     pub security: Mode,
-    /// What connects the hosts.
+    /// Network of the hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Network>,
     /// Its manager, if one was asked for.
@@ -69,11 +69,11 @@ fn is_zero(number: &u64) -> bool {
 pub struct HostState {
     /// `mds1`, `oss1`, `c1`, ...; `h1`, ... of bare hosts.
     pub name: String,
-    /// Its address.
+    /// Address of the host.
     pub address: Ipv4Addr,
-    /// Its link.
+    /// Link of the host.
     pub link: Link,
-    /// Its links on further rails.
+    /// Links of the host on further rails.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub further: Vec<Link>,
     /// Whether its process is stopped.
@@ -101,7 +101,7 @@ pub struct Server {
     pub port: u16,
     /// Port of its metrics; 0 before the first start.
     pub metrics_port: u16,
-    /// Its log.
+    /// Log file of the server.
     pub log: PathBuf,
     /// The loop image that the directory lies on.
     pub image: Option<Image>,
@@ -114,7 +114,7 @@ pub struct Server {
     /// The host that it is on, whose process it shares with the host's other targets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
-    /// Its process, when it was started last.
+    /// Last started process of the server.
     pub run: Option<Run>,
 }
 
@@ -123,9 +123,9 @@ pub struct Server {
 pub struct Image {
     /// The file.
     pub file: PathBuf,
-    /// Its file system.
+    /// File system in the image.
     pub kind: Kind,
-    /// Its size.
+    /// Size of the image.
     pub size_bytes: u64,
 }
 
@@ -134,18 +134,18 @@ pub struct Image {
 pub struct Mount {
     /// `client0`.
     pub name: String,
-    /// Where.
+    /// Mount point.
     pub mount_point: PathBuf,
     /// Whether the directory was made for it, and goes with it.
     pub made_dir: bool,
-    /// Its log.
+    /// Log file of the mount.
     pub log: PathBuf,
     /// Port of its metrics; 0 before the first start.
     pub metrics_port: u16,
     /// The host that it is on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
-    /// Its process, when it was started last.
+    /// Last started process of the mount.
     pub run: Option<Run>,
 }
 
@@ -161,9 +161,9 @@ pub struct AgentState {
     /// The text that a policy engine carries out; `None` for an agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<PathBuf>,
-    /// Its log.
+    /// Log file of the agent.
     pub log: PathBuf,
-    /// Its process, when it was started last.
+    /// Last started process of the agent.
     pub run: Option<Run>,
 }
 
@@ -174,30 +174,30 @@ pub struct ManagerState {
     pub dir: PathBuf,
     /// Port that it listened at last; 0 before the first start.
     pub port: u16,
-    /// Its log.
+    /// Log file of the manager.
     pub log: PathBuf,
-    /// Its process, when it was started last.
+    /// Last started process of the manager.
     pub run: Option<Run>,
 }
 
 /// A process that was started.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Run {
-    /// Which one.
+    /// Identity of the process.
     pub identity: Identity,
-    /// Where it listens.
+    /// Addresses at which the process listens.
     pub addresses: Vec<String>,
-    /// Where its numbers are.
+    /// URL of the metrics.
     pub metrics_url: String,
 }
 
 impl HostState {
-    /// Its links, one on each rail.
+    /// Links of the host, one on each rail.
     pub fn links(&self) -> Vec<Link> {
         std::iter::once(self.link).chain(self.further.iter().copied()).collect()
     }
 
-    /// Its link on a rail.
+    /// Link of the host on a rail.
     pub fn link_mut(&mut self, rail: usize) -> Option<&mut Link> {
         if rail == 0 { Some(&mut self.link) } else { self.further.get_mut(rail - 1) }
     }
@@ -285,7 +285,7 @@ impl Cluster {
         server.run.as_ref()?.addresses.first()?.parse().ok()
     }
 
-    /// Where the processes of a host run; `None` for those of this machine.
+    /// Namespaces of the processes of a host; `None` for processes of this machine.
     pub fn within(&self, host: Option<&str>) -> Option<Within> {
         Some(self.network.as_ref()?.within(host?))
     }

@@ -16,12 +16,12 @@ use crate::format::{self, Plan};
 use crate::target_dir::LOCK_FILE;
 use crate::{need_root, requirements, text};
 
-/// From so many server hosts on the MGS and the MDT have a pair of hosts.
+/// Number of server hosts from which on the MGS and the MDT have a pair of hosts.
 const MDS_PAIR_FROM: usize = 4;
 /// OSTs of each host that has any, unless told otherwise.
 const OSTS_PER_HOST: usize = 2;
 
-/// Request to start a cluster. What is left out is as at the start before.
+/// Request to start a cluster. Missing values are those of the previous start.
 #[derive(Clone, Debug)]
 pub struct Up {
     /// Number of OSTs.
@@ -59,7 +59,7 @@ pub struct Hosts {
     pub rails: Option<usize>,
     /// Whether they are empty machines, and serve nothing.
     pub bare: bool,
-    /// How frames are protected; as before where nothing is said, `auth` in a new cluster.
+    /// Protection of frames; `None`: as before, or `auth` in a new cluster.
     pub security: Option<Mode>,
 }
 

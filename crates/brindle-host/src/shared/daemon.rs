@@ -40,15 +40,16 @@ use crate::daemon::Shows;
 use crate::hosting::{IDLE_MS, Spoiled, Trouble, check_port, prepare, tell_and_ask, until_gone};
 use crate::service::{self, Found, How, Service};
 
-/// How long the MGS holds a question while there are shared targets: it hears of this host at least that often.
+/// Longest time that the MGS holds a request while there are shared targets: it hears of this host at least
+/// that often.
 const KEEP_MS: u32 = 500;
-/// How often a host that stands by reads the owner block, milliseconds.
+/// Interval at which a standby host reads the owner block, in milliseconds.
 const READ_EVERY_MS: u64 = 500;
 /// A device that takes longer to answer is not one that this host could serve from.
 const READ_LIMIT_MS: u64 = 1_000;
 /// Beyond the owner's lease, for clocks that do not run alike.
 const LEASE_MARGIN_MS: u64 = 500;
-/// How often the block is read while its owner's lease is waited for.
+/// Interval at which a host reads the block while it waits for the owner's lease to end, in milliseconds.
 const LOOK_EVERY_MS: u64 = 100;
 /// Pauses before a target that failed is tried again: the first, and the longest.
 const RETRY_MS: (u64, u64) = (500, 10_000);
@@ -63,8 +64,8 @@ struct Hosted {
     released: Arc<Latch>,
 }
 
-/// An owner block as this host has read it: the end of the first reading that found it so, and the beginning of the last one. What a device held
-/// back for long is no news.
+/// An owner block as this host has read it: the end of the first reading that found it so, and the beginning
+/// of the last one. A read that the device has delayed for long proves nothing new.
 #[derive(Clone)]
 struct Seen {
     block: Option<OwnerBlock>,
@@ -315,7 +316,7 @@ impl Hosting<'_> {
             return Ok(SharedState::Released);
         }
         if is_handed && block.turn < order.turn {
-            // This host has never had it in this turn, and will not.
+            // This host has not owned the target in this turn, and will not.
             return Ok(SharedState::Released);
         }
         Ok(SharedState::StandingBy { turn: block.turn, is_released: block.is_released })
@@ -398,7 +399,7 @@ impl Hosting<'_> {
                 return Ok(None);
             }
             let unchanged_ms = self.seen.as_ref().map_or(0, |seen| seen.last.ms_since(seen.first));
-            // What this host has left is guarded by the lock in the directory.
+            // The lock in the directory guards against remains of this host's own processes.
             if block.is_released || block.host == host || unchanged_ms > OWNER_LEASE_MS + LEASE_MARGIN_MS {
                 return Ok(Some(own(block.sequence + 1)));
             }
@@ -484,7 +485,7 @@ impl Hosting<'_> {
         daemon.shows.ended(&name);
         let is_taken = matches!(&failed, Some(Lost::Taken(_)));
         if is_taken {
-            // Nothing that is in memory may reach the device any more.
+            // Bytes in memory must not reach the device any more.
             let dir = found.dir.clone();
             if let Err(fault) = blocking(move || device::cut_power(Path::new(&dir))).await {
                 tracing::error!(code = %fault.code, "{fault}");
@@ -540,7 +541,7 @@ impl Hosting<'_> {
                     return None;
                 }
             } else if next.turn != order.turn {
-                // The same owner again: nothing was taken from it in between.
+                // The owner is the same: no other host had the target in between.
                 keeper.show_turn(next.turn).await;
                 self.daemon.set(&next, false, SharedState::Serving);
             }

@@ -32,12 +32,12 @@ pub const DEVICE_MIN_BYTES: u64 = 64 << 20;
 const TAIL_BYTES: u64 = 1 << 20;
 /// Major number of loop devices.
 const LOOP_MAJOR: u32 = 7;
-/// How long an unmount waits while something holds the file system.
+/// Longest wait of an unmount while a process holds the file system.
 const BUSY_LIMIT: Duration = Duration::from_secs(10);
 const BUSY_LOOK: Duration = Duration::from_millis(50);
 /// `EXT4_IOC_SHUTDOWN`: the file system takes and writes nothing more.
 const EXT4_IOC_SHUTDOWN: libc::c_ulong = 0x8004_587d;
-/// Not even its journal is written.
+/// Flag: not even the journal is written.
 const SHUTDOWN_NO_LOG_FLUSH: u32 = 2;
 
 /// A buffer at an address that direct I/O takes.
@@ -50,7 +50,7 @@ pub struct SharedDevice {
     path: PathBuf,
     file: File,
     is_block_device: bool,
-    /// Where the owner block is.
+    /// Offset of the owner block.
     tail_at: u64,
 }
 
@@ -84,7 +84,7 @@ impl SharedDevice {
         Ok(SharedDevice { path: path.to_owned(), file, is_block_device: kind.is_block_device(), tail_at })
     }
 
-    /// Its name on this host.
+    /// Path of the device on this host.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -115,13 +115,14 @@ impl SharedDevice {
         }
     }
 
-    /// What lies on the device, in a word, as far as it can be told: `ext4`, `LVM2_member`, `gpt`; `None` where it is blank.
+    /// Kind of the contents of the device, in a word, as far as blkid can tell: `ext4`, `LVM2_member`, `gpt`;
+    /// `None` for a blank device.
     pub fn holds(&self) -> Result<Option<String>> {
         let mut blkid = Command::new("blkid");
         blkid
             .args(["--probe", "--output", "value", "--match-tag", "TYPE", "--match-tag", "PTTYPE"])
             .arg(&self.path);
-        // It ends with 2 where it finds nothing.
+        // blkid ends with 2 if it finds nothing.
         let words = run_for_output(&mut blkid, PACKAGES, &[0, 2])?;
         Ok(words.lines().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned))
     }
@@ -170,7 +171,7 @@ impl SharedDevice {
         losetup.args(["--find", "--show", "--direct-io=on"]).arg(&self.path);
         let node = run_for_output(&mut losetup, PACKAGES, &[0])?.trim().to_owned();
         let mounted = mount_device(Path::new(&node), dir);
-        // It stays as long as it is mounted, and goes with the mount.
+        // The loop device stays as long as it is mounted, and goes with the mount.
         let let_go = run(Command::new("losetup").args(["--detach", &node]), PACKAGES);
         mounted.and(let_go)
     }
@@ -188,7 +189,7 @@ fn same_file(a: &Path, b: &Path) -> bool {
     canonical(a) == canonical(b)
 }
 
-/// What is mounted at exactly this directory: a block device, or the image file behind a loop device.
+/// Source of the mount at exactly this directory: a block device, or the image file behind a loop device.
 pub fn mounted_from(dir: &Path) -> Result<Option<PathBuf>> {
     let dir = std::fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
     let Some(line) = mounts::find(&dir) else { return Ok(None) };
@@ -225,8 +226,8 @@ pub fn unmount(dir: &Path) -> Result<()> {
     }
 }
 
-/// As if the power of the host had failed: what was not written to the device is lost, and nothing more is written. For hosts that find that they
-/// do not own the device any more, and for development clusters.
+/// Simulates a power failure of the host: unwritten bytes are lost, and nothing more is written. For hosts
+/// that find that they do not own the device any more, and for development clusters.
 pub fn cut_power(dir: &Path) -> Result<()> {
     shut_down(dir)?;
     let fault =
@@ -252,7 +253,7 @@ fn shut_down(dir: &Path) -> Result<()> {
     let fault =
         |e: &std::io::Error| Fault::io(Code::MountFailed, "cannot shut down", dir.display().to_string(), e);
     let file = match File::open(dir) {
-        // Its power was cut before.
+        // The file system was shut down before.
         Err(e) if e.raw_os_error() == Some(libc::EIO) => return Ok(()),
         opened => opened.map_err(|e| fault(&e))?,
     };

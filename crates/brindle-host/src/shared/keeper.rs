@@ -11,18 +11,19 @@ use brindle_types::{Code, Fault, Result};
 use super::block::OwnerBlock;
 use super::device::SharedDevice;
 
-/// How often the block is rewritten, milliseconds. A lease (`OWNER_LEASE_MS`) survives two failures.
+/// Interval at which the block is rewritten, in milliseconds. A lease (`OWNER_LEASE_MS`) survives two
+/// failures.
 const REWRITE_EVERY_MS: u64 = 500;
 
 /// A device that has not answered for so long is lost. Before that its target answers nothing, and goes on when the device does.
 const SILENT_LIMIT_MS: u64 = 15_000;
-/// How often that is looked at, milliseconds.
+/// Interval at which the keeper checks for silence, in milliseconds.
 const LOOK_EVERY_MS: u64 = 250;
 
-/// Why an owner has to stop.
+/// Reason why an owner has to stop.
 #[derive(Clone, Debug)]
 pub(crate) enum Lost {
-    /// Somebody else has written the block: nothing more may be written to the device.
+    /// Another host has written the block: nothing more may be written to the device.
     Taken(Fault),
     /// The device did not answer for a long time.
     Silent(Fault),
@@ -80,7 +81,8 @@ impl Keeper {
         self.lease.clone()
     }
 
-    /// The same owner has another turn; completes when the block shows it, or the keeper has lost.
+    /// Takes in a new turn of the same owner. Completes when the block shows the turn, or the keeper has
+    /// lost.
     pub(crate) async fn show_turn(&self, turn: u64) {
         self.turn.fetch_max(turn, Ordering::AcqRel);
         self.hurry.notify_one();

@@ -26,7 +26,7 @@ pub enum Plugin {
 }
 
 impl Plugin {
-    /// Its name in `BurstBufferType`.
+    /// Name of the plugin in `BurstBufferType`.
     fn name(self) -> &'static str {
         match self {
             Plugin::Datawarp => "datawarp",

@@ -14,16 +14,16 @@ use crate::bb::Orchestrator;
 use crate::process::Identity;
 use crate::{Host, mounts, need_root};
 
-/// How long processes may take to end by themselves, and again when they were killed.
+/// Longest time for processes to end by themselves, and again after they were killed.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Looks for processes that others started meanwhile.
 const ROUNDS_MAX: usize = 10;
 
 /// A cluster that has ended.
 pub enum Downed {
-    /// There is no such directory.
+    /// The directory does not exist.
     NothingThere,
-    /// It is gone, and with it the files of these buffers that had not been staged out.
+    /// The cluster is gone, and so are the files of these buffers that had not been staged out.
     Gone(Vec<Buffer>),
 }
 
@@ -71,7 +71,7 @@ pub fn end(host: &Host, places: &Places, tell: Tell) -> Result<Vec<Buffer>> {
 /// Ends processes until there are none.
 fn end_where(is_it: impl Fn(&procfs::process::Process) -> bool) -> Result<()> {
     for _ in 0..ROUNDS_MAX {
-        // One that ends meanwhile is passed over.
+        // A process that ends meanwhile is passed over.
         let all = procfs::process::all_processes().into_iter().flatten().flatten();
         let own = std::process::id();
         let found: Vec<Identity> = all
@@ -84,7 +84,7 @@ fn end_where(is_it: impl Fn(&procfs::process::Process) -> bool) -> Result<()> {
         for signal in [Signal::TERM, Signal::KILL] {
             found.iter().for_each(|process| process.signal(signal));
             for process in &found {
-                // What is left is looked for again.
+                // The next round looks for processes that are left.
                 let _ = process.wait_end(PATIENCE);
             }
         }

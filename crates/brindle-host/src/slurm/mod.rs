@@ -34,7 +34,7 @@ pub struct Places {
 }
 
 impl Places {
-    /// Of the cluster in `dir`.
+    /// Places of the cluster in `dir`.
     pub fn of(dir: &Path) -> Result<Places> {
         Ok(Places { dir: PathBuf::from(crate::text(dir)?) })
     }
@@ -81,5 +81,5 @@ impl Places {
     }
 }
 
-/// Something that happens while the cluster starts or ends.
+/// Listener for messages while the cluster starts or ends.
 pub type Tell<'a> = &'a dyn Fn(&str);

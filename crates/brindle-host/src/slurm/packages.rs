@@ -16,7 +16,7 @@ const PROGRAMS: [(&str, &str); 6] = [
     ("mkfs.ext4", "e2fsprogs"),
     ("mkfs.xfs", "xfsprogs"),
 ];
-/// What the packages above load.
+/// Package with the plugins that the packages above load.
 const PLUGINS: &str = "slurm-wlm-basic-plugins";
 /// Directories of programs.
 const DIRS: [&str; 4] = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
@@ -73,7 +73,7 @@ impl Policy {
         use std::io::Write;
         use std::os::unix::fs::OpenOptionsExt;
         let file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o755).open(POLICY);
-        // One that is there stays; where it cannot be made, packages do what they always do.
+        // An existing file stays. If the file cannot be made, packages start their daemons as always.
         let made = file.and_then(|mut file| file.write_all(b"#!/bin/sh\nexit 101\n")).is_ok();
         Policy { made }
     }
@@ -82,7 +82,7 @@ impl Policy {
 impl Drop for Policy {
     fn drop(&mut self) {
         if self.made {
-            // Somebody else may have removed it.
+            // Another process may have removed the file.
             let _ = std::fs::remove_file(POLICY);
         }
     }

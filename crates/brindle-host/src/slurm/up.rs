@@ -18,18 +18,18 @@ use crate::{Host, mounts, need_root, requirements};
 
 /// Bricks of the pool.
 const BRICKS: u64 = 2;
-/// How long the nodes may take to be idle.
+/// Longest time until the nodes are idle.
 const IDLE_LIMIT: Duration = Duration::from_secs(60);
 /// Time between two looks at them.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// How long the orchestrator may take to start.
+/// Longest time until the orchestrator has started.
 const READY_LIMIT: Duration = Duration::from_secs(30);
 /// Bytes of the key of munge.
 const KEY_BYTES: usize = 128;
 /// Packages, for advice.
 const PACKAGES: &str = "slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge";
 
-/// What to start.
+/// Cluster to start.
 #[derive(Clone, Debug)]
 pub struct Up {
     /// Number of nodes.
@@ -81,7 +81,7 @@ fn refuse_used(dir: &Path) -> Result<()> {
 fn start(host: &Host, places: &Places, wanted: &Up, tell: Tell) -> Result<()> {
     let names: Vec<String> = (0..usize::from(wanted.nodes)).map(conf::node).collect();
     make_files(host, places, &names, wanted.plugin)?;
-    // What is mounted in the nodes' directories from now on appears in the nodes' namespaces.
+    // Later mounts in the nodes' directories appear in the nodes' namespaces.
     let nodes = places.nodes();
     run(Command::new("mount").arg("--bind").arg(&nodes).arg(&nodes), "mount")?;
     run(Command::new("mount").arg("--make-shared").arg(&nodes), "mount")?;

@@ -14,11 +14,11 @@ pub const VERSION: u32 = 1;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Text {
-    /// They are UTF-8.
+    /// Text that is UTF-8.
     Plain(String),
-    /// They are not.
+    /// Bytes that are not UTF-8.
     Base64 {
-        /// In base64.
+        /// Bytes in base64.
         base64: String,
     },
 }
@@ -100,7 +100,7 @@ impl From<&Attr> for Owned {
 /// A directory above a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Above {
-    /// From the root of the file system, without a leading slash.
+    /// Path from the root of the file system, without a leading slash.
     pub path: Text,
     /// Owner, permissions, times.
     #[serde(flatten)]
@@ -113,13 +113,13 @@ pub struct Above {
 /// An extended attribute, ACLs among them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Xattr {
-    /// With its namespace: `user.comment`.
+    /// Name with its namespace: `user.comment`.
     pub name: Text,
-    /// In base64.
+    /// Value in base64.
     pub value_base64: String,
 }
 
-/// How a part of the file was striped, for whoever makes it again.
+/// Striping of a part of the file, for an import.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Striping {
     /// First byte of the part.
@@ -168,7 +168,7 @@ pub struct Manifest {
     pub version: u32,
     /// Name of the file system.
     pub file_system: String,
-    /// Its id, in hex.
+    /// Id of the file system, in hex.
     pub fs_id: String,
     /// The file there.
     pub fid: String,
@@ -180,7 +180,7 @@ pub struct Manifest {
     pub size_bytes: u64,
     /// BLAKE3 of its bytes, in hex.
     pub blake3: String,
-    /// Its paths from the root, without a leading slash; one a hard link.
+    /// Paths of the file from the root, without a leading slash; one for each hard link.
     pub paths: Vec<Text>,
     /// The directories above them, each before what is in it.
     pub directories: Vec<Above>,

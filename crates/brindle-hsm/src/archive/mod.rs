@@ -1,8 +1,8 @@
 //! Archives: a directory ([`posix`]) or a bucket of an S3 server ([`s3`]).
 //!
-//! Either keeps complete copies under names that have the file, the version of its contents and the attempt ([`CopyName`]), so no two attempts ever
-//! write to one name. Which copy counts is known to the MDT alone; a copy of an attempt that it has not taken is garbage, which the next
-//! complete copy of the file removes.
+//! Either keeps complete copies under names that have the file, the version of its contents and the attempt
+//! ([`CopyName`]), so no two attempts ever write to one name. Only the MDT knows which copy counts; a copy of
+//! an attempt that it has not taken is garbage, which the next complete copy of the file removes.
 
 pub mod manifest;
 pub mod posix;
@@ -27,9 +27,9 @@ pub const PARTS_AT_ONCE: usize = 8;
 /// An archive.
 #[derive(Clone)]
 pub enum Archive {
-    /// In a directory.
+    /// Archive in a directory.
     Posix(posix::Directory),
-    /// In a bucket.
+    /// Archive in a bucket.
     S3(s3::Bucket),
 }
 
@@ -38,7 +38,7 @@ pub enum Archive {
 pub struct CopyName {
     /// The file.
     pub ino: Ino,
-    /// Its contents.
+    /// Version of the contents.
     pub data_version: Pair,
     /// The attempt.
     pub attempt: Pair,
@@ -66,7 +66,7 @@ pub async fn off_thread<T: Send + 'static>(job: impl FnOnce() -> Result<T> + Sen
 }
 
 impl Archive {
-    /// Where it is, for people.
+    /// Location of the archive, for people.
     pub fn place(&self) -> String {
         match self {
             Archive::Posix(dir) => dir.root().display().to_string(),
@@ -193,14 +193,14 @@ impl Incoming {
 
 /// A copy that is being read.
 pub enum Source {
-    /// From a directory.
+    /// Copy in a directory.
     Posix {
         /// The copy.
         file: Arc<File>,
-        /// Its name.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// From a bucket.
+    /// Copy in a bucket.
     S3(s3::Object),
 }
 
@@ -214,7 +214,7 @@ impl fmt::Display for Source {
 }
 
 impl Source {
-    /// How many bytes are read at once, and how many such parts are on their way.
+    /// Bytes of one read, and number of reads on their way at once.
     pub fn pace(&self) -> (u64, usize) {
         match self {
             Source::Posix { .. } => (PART_BYTES, PARTS_AT_ONCE),

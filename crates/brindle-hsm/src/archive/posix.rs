@@ -24,12 +24,12 @@ use super::{CopyName, Whole, damaged};
 
 /// Directory of the links with paths.
 pub const SHADOW: &str = "shadow";
-/// Behind the name of a copy: its manifest.
+/// Suffix of a copy's manifest.
 const MANIFEST: &str = ".json";
 /// Longest path that gets a link.
 const PATH_BYTES_MAX: usize = 4096;
 
-/// How the directory of a FID is made, as `--archive-format` of that tool has it.
+/// Layout of the directories of FIDs, as `--archive-format` of that tool has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Layout {
     /// `0001/0000/0401/0000/0002/0000`.
@@ -63,7 +63,7 @@ pub struct Directory {
 pub struct Incoming {
     file: File,
     path: PathBuf,
-    /// Its name below the root.
+    /// Name of the file below the root.
     name: String,
 }
 
@@ -153,7 +153,7 @@ impl Directory {
         linked.and(removed)
     }
 
-    /// Where it is.
+    /// Root directory of the archive.
     pub fn root(&self) -> &Path {
         &self.root
     }
@@ -371,7 +371,7 @@ impl Directory {
     pub fn remove(&self, ino: Ino, before: Pair, path: &[u8]) -> Result<()> {
         self.remove_attempts(ino, |attempt| attempt < before)?;
         if self.has_attempts(ino)? {
-            // It was archived again since the remove was given out.
+            // The file was archived again since the remove was given out.
             return Ok(());
         }
         let current = self.current(ino);

@@ -1,4 +1,5 @@
-//! A file that is to be made again: what its manifest, or another tool's copy, says of it, checked. What lies in an archive may have been written by anybody.
+//! A file that is to be made again: what its manifest, or another tool's copy, says of it, checked. The
+//! contents of an archive are not trusted.
 
 use std::path::PathBuf;
 
@@ -17,12 +18,12 @@ const NAME_BYTES_MAX: usize = 255;
 /// Most directories above the names of one file.
 const DIRECTORIES_MAX: usize = 8192;
 
-/// Where the bytes of a copy lie.
+/// Location of the bytes of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Bytes {
-    /// In a file.
+    /// Bytes in a file.
     Posix(PathBuf),
-    /// In an object of the bucket, under this key.
+    /// Bytes in an object of the bucket, under this key.
     S3(String),
 }
 
@@ -32,7 +33,7 @@ pub type Attribute = (Vec<u8>, Vec<u8>);
 /// A directory above a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Directory {
-    /// From the root of the file system that was archived.
+    /// Path from the root of the file system that was archived.
     pub path: Vec<u8>,
     /// Owner, permissions, times.
     pub owned: Owned,
@@ -43,9 +44,9 @@ pub struct Directory {
 /// A file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Where this stands, for people: the manifest, or the link of another tool.
+    /// Source of the entry, for people: the manifest, or the link of another tool.
     pub shown: String,
-    /// Its paths from the root of the file system that was archived.
+    /// Paths of the file from the root of the file system that was archived.
     pub paths: Vec<Vec<u8>>,
     /// The directories above them.
     pub directories: Vec<Directory>,
@@ -61,7 +62,7 @@ pub struct Entry {
     pub size_bytes: u64,
     /// The bytes.
     pub bytes: Bytes,
-    /// Of two files that had one name the one that was archived later has it.
+    /// Attempt of the copy: of two files that had one name, the one archived later has it.
     pub attempt: Pair,
     /// The manifest, from which the new one is made.
     pub manifest: Manifest,
@@ -148,7 +149,7 @@ fn layout(parts: &[Striping]) -> Result<Option<LayoutPolicy>, String> {
 }
 
 impl Entry {
-    /// What a manifest says, checked; what is wrong otherwise.
+    /// Entry of a manifest, after checks; `Err` tells what is wrong.
     pub fn of(manifest: Manifest, shown: String, bytes: Bytes) -> Result<Entry, String> {
         let paths: Vec<Vec<u8>> = manifest.paths.iter().map(path_of).collect::<Result<_, _>>()?;
         if paths.is_empty() {

@@ -25,17 +25,17 @@ use crate::archive::manifest::{Above, Manifest, Owned, Text, Xattr};
 use crate::archive::{Archive, CopyName};
 
 const READ: Access = Access { read: true, write: false, truncate: false, execute: false };
-/// Nobody but root sees what is not finished.
+/// Mode of unfinished files and directories: only root may access them.
 const PRIVATE_MODE: u32 = 0o700;
 /// Directories of which nothing is known.
 const COMMON_MODE: u32 = 0o755;
-/// How often a file is made again that a restarted MDT has let go.
+/// Number of tries to make a file that a restarted MDT has dropped.
 const TRIES: usize = 3;
 /// Most files that are made last, since their names were given to others.
 const LATER_MAX: usize = 100_000;
 /// ACLs, as programs name them.
 const ACLS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
-/// The one of them that goes with the mode.
+/// The access ACL belongs to the mode.
 const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 /// A directory that an import has made and not finished: nobody but root may enter it.
 const UNFINISHED: &[u8] = b"trusted.brindle.import";
@@ -44,7 +44,7 @@ const UNFINISHED: &[u8] = b"trusted.brindle.import";
 struct Dir {
     /// `None` where nothing is made.
     ino: Option<Ino>,
-    /// What it is to be like in the end, if it was made here.
+    /// Final owner and attributes, if the import has made the directory.
     wanted: Option<(Owned, Vec<Attribute>)>,
     is_made: bool,
 }
@@ -53,7 +53,7 @@ struct Dir {
 #[derive(Clone, Copy)]
 struct Name {
     attempt: Pair,
-    /// It was given by this import, or would be.
+    /// The name was given by this import, or would be in a dry run.
     is_ours: bool,
     /// The file of this import that has it.
     made: Option<Made>,
@@ -66,12 +66,12 @@ struct Made {
     data_version: Pair,
 }
 
-/// Where a name of a file goes.
+/// Destination of a name of a file.
 struct Place {
     /// `None` where nothing is made.
     parent: Option<Ino>,
     path: Vec<u8>,
-    /// What has the name.
+    /// Attributes of the file that has the name.
     there: Option<Attr>,
     /// The file of this import that has it, and gives it up.
     older: Option<Made>,
@@ -84,7 +84,7 @@ pub struct Maker {
     wanted: Wanted,
     tally: Arc<Tally>,
     dirs: tokio::sync::Mutex<HashMap<Vec<u8>, Dir>>,
-    /// By a hash of their paths.
+    /// Names by a hash of their paths.
     names: Mutex<HashMap<[u8; 16], Name>>,
     later: Mutex<Vec<Entry>>,
 }
@@ -115,7 +115,7 @@ fn shown(path: &[u8]) -> String {
 }
 
 impl Maker {
-    /// One that makes files in a file system.
+    /// Maker of files in a file system.
     pub fn new(client: Arc<Client>, archive: Archive, wanted: Wanted, tally: Arc<Tally>) -> Maker {
         Maker {
             client,
@@ -128,7 +128,7 @@ impl Maker {
         }
     }
 
-    /// Where a path goes.
+    /// Path in the file system for a path of the archive.
     fn place(&self, path: &[u8]) -> Vec<u8> {
         let into = &self.wanted.into;
         match (self.wanted.is_one_file, into.is_empty()) {
@@ -152,7 +152,7 @@ impl Maker {
             for path in &entry.paths {
                 let name = Name { attempt: entry.attempt, is_ours: false, made: None };
                 is_free &= names.insert(key(path), name).is_none_or(|before| {
-                    // Whoever had it keeps it for now.
+                    // The previous holder keeps the name for now.
                     names.insert(key(path), before);
                     false
                 });
@@ -206,7 +206,7 @@ impl Maker {
                     self.tally.replaced();
                 }
             }
-            // Whoever has it keeps it until the other one is made.
+            // The previous holder keeps the name until the other file is made.
             let made = known.and_then(|name| name.made);
             names.insert(key(path), Name { attempt, is_ours: false, made });
             true
@@ -228,7 +228,7 @@ impl Maker {
                         .data("it was left as it is"));
                 }
                 Err(fault) if fault.code != Code::NotFound => return Err(fault),
-                // It was removed.
+                // The file was removed.
                 _ => {}
             }
         }
@@ -264,7 +264,7 @@ impl Maker {
         Ok(())
     }
 
-    /// What is where a name goes.
+    /// Looks up the file that has the name.
     async fn look(&self, path: &[u8], entry: &Entry) -> Result<Place> {
         let place = self.place(path);
         let parent = self.parent(&place, entry).await?;
@@ -401,7 +401,7 @@ impl Maker {
             whiteout: false,
         };
         let exchanged = self.client.rename(&ctx, renamed).await.map(drop);
-        // Somebody may have written to the older file, or given the name to another one, since it was looked at.
+        // Meanwhile a user may have written to the older file, or given the name to another one.
         let is_older = match (&exchanged, self.find(parent, &fresh).await) {
             (Ok(()), Ok(Some(attr))) => self.is_as_made(&attr, older).await.unwrap_or(false),
             _ => false,
@@ -428,7 +428,7 @@ impl Maker {
         if let Some(layout) = &entry.layout {
             let set = self.client.set_stripe(&ctx, ino, Some(layout.clone())).await;
             if let Err(fault) = set {
-                // There may be fewer OSTs here, or no pool of that name: then it lies as new files do.
+                // There may be fewer OSTs here, or no pool of that name: then the file lies as new files do.
                 tracing::debug!(file = entry.shown, %fault, "another layout than it had");
                 Tally::add(&self.tally.other_layouts, 1);
             }
@@ -542,7 +542,7 @@ impl Maker {
             if there.kind != FileType::Directory {
                 return Err(Fault::new(Code::NotDirectory).what("cannot import below").subject(shown(path)));
             }
-            // What an interrupted import has left unfinished is finished by this one.
+            // This import finishes a directory that an interrupted import has left unfinished.
             let is_made = !self.wanted.dry_run && self.is_unfinished(&there).await?;
             let wanted = wanted.filter(|_| is_made);
             return Ok(Dir { ino: Some(there.ino), wanted, is_made });
@@ -618,7 +618,7 @@ impl Maker {
 }
 
 impl Dir {
-    /// Of what several manifests say the latest counts.
+    /// Takes in attributes from a manifest; of several manifests the latest counts.
     fn take_in(&mut self, wanted: Option<(Owned, Vec<Attribute>)>) {
         let at = |owned: &Owned| (owned.ctime.secs, owned.ctime.nanos);
         let Some(wanted) = wanted.filter(|_| self.is_made || self.ino.is_none()) else { return };

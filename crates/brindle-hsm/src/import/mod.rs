@@ -30,7 +30,7 @@ const FOUND_MAX: usize = 64;
 /// Files that are made at once.
 const FILES_AT_ONCE: usize = 16;
 
-/// From where.
+/// Source of an import.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// A directory, in the layout of `lhsmtool_posix`.
@@ -46,10 +46,10 @@ pub enum Origin {
     S3(Option<String>),
 }
 
-/// What is wanted.
+/// Settings of an import.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// From where.
+    /// Source of the files.
     pub origin: Origin,
     /// Number of the archive that the files are to lie in.
     pub archive: u32,
@@ -57,9 +57,9 @@ pub struct Wanted {
     pub into: Vec<u8>,
     /// Only what was at or below this path; empty for all.
     pub only: Vec<u8>,
-    /// What is left of the path of a file goes: the file is to have the path `into` itself.
+    /// The rest of a path below `only` is dropped: the single file gets the path `into` itself.
     pub is_one_file: bool,
-    /// Nothing is made.
+    /// Dry run: nothing is made.
     pub dry_run: bool,
     /// Copies of other tools are read, so that their checksums are known.
     pub checksums: bool,
@@ -83,7 +83,7 @@ pub async fn import(
             told,
             |mut told| async move { told.recv().await.map(|found| (found, told)) },
         );
-    // Where making ends first, nobody listens to the finder any more, and it ends, too.
+    // If the maker ends first, it drops the channel, and the finder ends, too.
     let making = found.take_until(stop).for_each_concurrent(FILES_AT_ONCE, |entry| maker.file(entry));
     let (found, ()) = futures_util::future::join(finding, making).await;
     maker.finish().await?;

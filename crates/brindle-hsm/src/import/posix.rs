@@ -24,14 +24,14 @@ const DEPTH_MAX: usize = 2048;
 /// Largest list of names, and largest value, of extended attributes of a copy.
 const XATTR_BYTES_MAX: usize = 64 << 10;
 
-/// What is walked through.
+/// Source of a walk.
 #[derive(Clone, Debug)]
 pub struct Walk {
     /// The archive, canonical: nothing outside it is imported, wherever links lead.
     pub root: PathBuf,
     /// The tree of links: paths in the file system begin here.
     pub links: PathBuf,
-    /// Where in it the walk begins: from the root of the file system; empty for all.
+    /// Path below which the walk looks, from the root of the file system; empty for all.
     pub only: Vec<u8>,
     /// Whether copies of other tools are read, so that their checksums are known.
     pub checksums: bool,
@@ -119,7 +119,7 @@ impl Walk {
     fn file(&self, path: &[u8], above: &[Directory], tally: &Arc<Tally>, found: &mpsc::Sender<Box<Entry>>) {
         let link = self.links.join(Path::new(std::ffi::OsStr::from_bytes(path)));
         match self.entry(path, &link, above) {
-            // Nobody may want it any more.
+            // The maker may have ended.
             Ok(Some(entry)) => drop(found.blocking_send(Box::new(entry))),
             Ok(None) => Tally::add(&tally.superseded, 1),
             Err(fault) => tally.problem(link.display().to_string(), fault),

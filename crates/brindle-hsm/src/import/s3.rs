@@ -77,7 +77,7 @@ pub async fn find(
         match entry? {
             Ok(entry) => {
                 if found.send(Box::new(entry)).await.is_err() {
-                    // Nobody wants any more.
+                    // The maker has ended.
                     return Ok(());
                 }
             }

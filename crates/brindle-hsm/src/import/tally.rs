@@ -1,4 +1,4 @@
-//! How far an import is, and what was not imported.
+//! Progress of an import, and the files that were not imported.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,9 +11,9 @@ pub const PROBLEMS_MAX: usize = 1000;
 /// A file that was not imported.
 #[derive(Clone, Debug)]
 pub struct Problem {
-    /// Its path or its manifest.
+    /// Path of the file, or of its manifest.
     pub subject: String,
-    /// Why.
+    /// Reason.
     pub fault: Fault,
 }
 
@@ -45,7 +45,7 @@ impl Tally {
         counter.fetch_add(more, Ordering::Relaxed);
     }
 
-    /// What a counter says.
+    /// Value of a counter.
     pub fn get(counter: &AtomicU64) -> u64 {
         counter.load(Ordering::Relaxed)
     }

@@ -18,7 +18,7 @@ use super::engine::root;
 /// Most errors of a run that are kept for people.
 const ERRORS_MAX: usize = 5;
 
-/// What came of a run.
+/// Result of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Actions that were taken; those of agents are queued.
@@ -31,18 +31,18 @@ pub struct Outcome {
     pub failed: u64,
     /// The first of their errors.
     pub errors: Vec<String>,
-    /// Why the run ended before its plan did.
+    /// Reason why the run ended before its plan did.
     pub stopped: Option<String>,
 }
 
-/// What was done in the present period.
+/// Work of the present period, against the rate limits.
 struct Pace<'a> {
     policy: &'a Policy,
     period: Mutex<(Mono, u64, u64)>,
 }
 
 impl Pace<'_> {
-    /// How long to wait before an action with so many bytes; 0 if it is counted and may begin.
+    /// Time to wait before an action on `bytes` bytes. 0: the action is counted and may begin.
     fn wait_ms(&self, now: Mono, bytes: u64) -> u64 {
         let parameters = &self.policy.parameters;
         let mut period = self.period.lock();
@@ -173,7 +173,7 @@ impl Engine {
             Some(Ok(status)) => Err(failed(status.to_string())),
             Some(Err(e)) => Err(failed(e.to_string())),
             None => {
-                // It is killed when it is dropped, and waited for here.
+                // The child is killed when it is dropped; here its end is awaited.
                 if let Err(e) = child.kill().await {
                     return Err(failed(format!("it took too long, and cannot be killed: {e}")));
                 }

@@ -16,31 +16,31 @@ use brindle_wire::Cred;
 use brindle_wire::mds::policy::{PolicyFound, PolicyScanReq, XattrFound};
 use brindle_wire::mds::quota::{QuotaOwner, QuotaUseReq};
 
-/// How an engine works.
+/// Options of an engine.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// User and group that commands run as; none: commands are refused.
     pub command_user: Option<(u32, u32)>,
-    /// Where the file system is mounted, for the paths that commands get.
+    /// Mount point of the file system, for the paths that commands get.
     pub mount: Option<String>,
 }
 
 /// A policy that is to run.
 #[derive(Clone, Debug)]
 pub struct Due {
-    /// Its place in the program.
+    /// Index of the policy in the program.
     pub policy: usize,
-    /// What it is to reach.
+    /// Goal of the run.
     pub target: Target,
 }
 
-/// What a scan has led to.
+/// Result of a scan.
 pub struct Planned {
     /// One for each that was due.
     pub plans: Vec<Plan>,
     /// Entries that the MDT told of.
     pub looked_at: u64,
-    /// How long the scan took.
+    /// Duration of the scan.
     pub took_ms: u64,
 }
 
@@ -107,7 +107,7 @@ impl Engine {
             let context =
                 brindle_policy::condition::Context { now, names, classes: &definitions, superseded: None };
             for (class, seen) in &mut seen {
-                // What may be in the class counts: it may be a newer version.
+                // An undecided entry counts as in the class: it may be a newer version.
                 if definitions[class].eval(entry, &context) != Some(false) {
                     seen.add(&entry.path);
                 }
@@ -135,7 +135,7 @@ impl Engine {
         Ok(Planned { plans, looked_at, took_ms: self.client.seams().now().ms_since(began) })
     }
 
-    /// What every policy says of one entry, in words.
+    /// Verdict of every policy on one entry, in words.
     pub async fn why(&self, program: &Program, ino: Ino, path: &str) -> Result<Vec<String>> {
         let seen = self.seen(program).await?;
         let mut request = PolicyScanReq {
@@ -155,7 +155,7 @@ impl Engine {
         Ok(judges.flat_map(|judge| judge.explain(&entry, page.began)).collect())
     }
 
-    /// How full everything is that the triggers look at.
+    /// Usage of everything that the triggers watch.
     pub async fn usages(&self, program: &Program) -> Result<Usages> {
         let spaces = self.client.spaces().await?;
         let space = self.client.statfs().await?;

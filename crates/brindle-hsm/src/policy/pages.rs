@@ -11,10 +11,10 @@ use brindle_wire::mds::scan::Term;
 
 use super::engine::{entry, root};
 
-/// What is to be found.
+/// Scan to make.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// Where to begin.
+    /// Inode to begin at.
     pub start: Ino,
     /// The predicate, as postfix terms.
     pub predicate: Vec<Term>,

@@ -8,7 +8,7 @@ use brindle_types::Result;
 use super::state::{Run, State};
 use super::{Due, Engine, Outcome};
 
-/// How often the text is looked at, and the shortest time between two looks at triggers.
+/// Interval at which the text is checked, and the shortest time between two checks of the triggers.
 const TICK_MS: u64 = 500;
 /// A policy that is not started by usage pauses so many times as long as its scan took: a scan is at most 5 % of the MDT's time.
 const PAUSE_FACTOR: u64 = 19;
@@ -18,7 +18,7 @@ const POST_WAIT_SECS: u64 = 60;
 /// Reads the text again.
 pub type Load<'a> = dyn Fn() -> Result<Program> + Send + Sync + 'a;
 
-/// When one trigger of one policy is looked at next.
+/// Time at which a trigger of a policy is checked next.
 struct Timer {
     policy: usize,
     /// `None`: the policy has no trigger, and an interval.
@@ -154,7 +154,7 @@ fn post_wait_ms(program: &Program, timer: &Timer) -> u64 {
     own.or(policy.parameters.post_wait_secs).unwrap_or(POST_WAIT_SECS).saturating_mul(1000)
 }
 
-/// What the triggers ask for now, and which timer asks.
+/// Policies that the triggers ask for now, and the timer that asks for each.
 async fn due(
     engine: &Engine,
     program: &Program,

@@ -24,27 +24,27 @@ pub const RUNS_MAX: usize = 200;
 pub struct Run {
     /// The policy.
     pub policy: String,
-    /// Why it ran.
+    /// Reason for the run.
     pub why: String,
-    /// When it began, in seconds since 1970.
+    /// Start of the run, in seconds since 1970.
     pub began_secs: i64,
-    /// When it ended.
+    /// End of the run.
     pub ended_secs: i64,
     /// Entries that matched.
     pub matched: u64,
     /// Actions that were taken.
     pub done: u64,
-    /// Their bytes.
+    /// Bytes of these entries.
     pub bytes: u64,
     /// Entries that had changed or were busy.
     pub left: u64,
     /// Actions that failed.
     pub failed: u64,
-    /// What there is to say.
+    /// Remarks on the run.
     pub notes: Vec<String>,
 }
 
-/// What an engine remembers.
+/// State that an engine remembers.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct History {
     /// The text that the engine runs.
@@ -53,11 +53,11 @@ pub struct History {
     pub sum: String,
     /// The file system.
     pub source: String,
-    /// When each trigger last ran its policy, in seconds since 1970.
+    /// Time at which each trigger last ran its policy, in seconds since 1970.
     pub last_runs: BTreeMap<String, i64>,
     /// Policies that delete and wait for their text to be confirmed.
     pub unconfirmed: Vec<String>,
-    /// What is wrong with the text as it is now; the engine goes on with the one before.
+    /// Fault in the present text; the engine goes on with the previous one.
     pub problem: Option<String>,
     /// The run that is under way.
     pub running: Option<Run>,
@@ -68,9 +68,9 @@ pub struct History {
 /// A mark of a text.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Mark {
-    /// When, in seconds since 1970.
+    /// Time of the confirmation, in seconds since 1970.
     pub at_secs: i64,
-    /// By which user.
+    /// User id of that user.
     pub uid: u32,
     /// The text's file.
     pub file: String,
@@ -80,7 +80,7 @@ pub struct Mark {
 #[derive(Debug)]
 pub struct State {
     dir: PathBuf,
-    /// What is remembered.
+    /// Remembered state.
     pub history: History,
     _lock: Option<File>,
 }

@@ -209,7 +209,7 @@ impl CrashDisk {
         self.0.lock().dead
     }
 
-    /// From now on every sync fails.
+    /// Makes every further sync fail.
     pub fn fail_syncs(&self) {
         self.0.lock().fail_syncs = true;
     }

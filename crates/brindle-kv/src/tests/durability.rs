@@ -35,7 +35,8 @@ fn many_waiters_share_an_fdatasync() {
     assert!(stats.syncs <= 60, "{} fdatasyncs for 320 batches of 32 writers", stats.syncs);
 }
 
-/// When a relaxed reply leaves (simulated ms), of an append at `ms`, on a device whose fdatasyncs hang until 3000 ms.
+/// Returns the time (simulated ms) at which a relaxed reply leaves, of an append at `ms`, on a device whose
+/// fdatasyncs hang until 3000 ms.
 #[test]
 fn relaxed_replies_wait_while_something_unsynced_is_too_old() {
     let (disk, sim, kv) = opened(2, small_options());

@@ -15,7 +15,7 @@ fn golden(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("golden/v1").join(name)
 }
 
-/// Without the zeros behind the last record.
+/// Bytes without the zeros behind the last record.
 fn trimmed(mut bytes: Vec<u8>) -> Vec<u8> {
     let end = bytes.iter().rposition(|&b| b != 0).map_or(0, |last| last + 1);
     bytes.truncate(end.max(4096).next_multiple_of(8));

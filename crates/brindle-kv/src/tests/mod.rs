@@ -25,7 +25,7 @@ pub fn planted(name: &str) -> bool {
     PLANTED.get() == Some(name)
 }
 
-/// Where the stores of these tests lie.
+/// Directory of the stores in these tests.
 pub const DIR: &str = "/mdt/kv";
 
 /// Options small enough that rotations and checkpoints happen all the time.

@@ -89,7 +89,8 @@ impl World {
         KvOptions { memtable_bytes_max, ..small_options() }
     }
 
-    /// The process has died, with the power if `cut`. What comes back must be a prefix that is long enough.
+    /// The process has died, with the power if `cut`. The surviving records must be a prefix that is long
+    /// enough.
     fn reopen(&mut self, cut: bool) {
         self.kv = None;
         self.sim.kill_tasks();
@@ -291,7 +292,8 @@ fn an_opening_may_die_anywhere() {
     }
 }
 
-/// The same seed gives the same disk operations, byte for byte: nothing in here or in redb depends on chance.
+/// Runs with the same seed make the same disk operations, byte for byte: neither this code nor redb depends
+/// on chance.
 #[test]
 fn a_seed_replays() {
     let run = || {

@@ -176,7 +176,7 @@ fn records_of_an_earlier_primary_are_refused() {
     let late = replica.apply(pos(2, 2), &put("k", "old")).expect_err("of an earlier term");
     assert_eq!(late.code, Code::LogDamaged);
     assert_eq!(replica.get(b"k").expect("read").as_deref(), Some(&b"v"[..]));
-    // Also after a restart, and by whoever led once without writing anything.
+    // The refusal holds after a restart, too, and for a member that led once without writing a record.
     drop(replica);
     let (kv, report) =
         Replica::open(sim.seams.clone(), DIR, small_options()).expect("opens").lead().expect("leads");
@@ -253,7 +253,7 @@ fn nothing_is_answered_before_the_other_members_have_it() {
     assert!(synced().is_none(), "and may be lost there");
     kv.require(pos.index, pos.index);
     assert_eq!(synced(), Some(Ok(())));
-    // Whoever waits hears when another member serves.
+    // Waiting callers hear of it when another member serves.
     kv.require(0, 0);
     kv.abandon();
     assert!(matches!(answered(), Some(Err(_))));

@@ -25,7 +25,7 @@ fn a_full_device_takes_deletions_only_and_recovers() {
         sim.run(kv.admit()).expect("a healthy log");
     }
     sim.run(kv.checkpoint()).expect("there is room");
-    // Somebody else fills the device to within less than the reserve.
+    // Other files fill the device to within less than the reserve.
     disk.set_capacity(disk.used() + (200 << 10));
     sim.pass_ms(10);
     let mut refused = None;
@@ -61,7 +61,8 @@ fn a_full_device_takes_deletions_only_and_recovers() {
     assert_eq!(kv.scan(b"", None, 1000).expect("readable").len(), accepted + 1);
 }
 
-/// Nothing at all is left: the log lives on its spare segment, checkpoints fail and are tried again, reads go on.
+/// The device has no space at all: the log lives on its spare segment, checkpoints fail and are tried again,
+/// reads go on.
 #[test]
 fn without_any_space_the_spare_segment_still_takes_deletions() {
     let disk = CrashDisk::new(16 << 20);
@@ -148,7 +149,7 @@ fn empty(sim: &Sim, kv: &Kv) {
         sim.run(kv.wait_reply(pos)).expect("deleting always works");
         sim.run(kv.admit()).expect("a healthy log");
     }
-    // Whoever is refused makes the store look again; a few seconds are enough.
+    // A refused append makes the store look again; a few seconds are enough.
     for _ in 0..5 {
         if kv.append(put("probe", "1")).is_ok() {
             break;

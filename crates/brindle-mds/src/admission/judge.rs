@@ -40,7 +40,7 @@ const STEPS_MAX: usize = 16_384;
 enum Asker<'c> {
     /// Exactly this one.
     Only(Cred),
-    /// This user, in any group that the host may name.
+    /// The given user, in any group that the host may name.
     InAnyGroup(&'c Cred),
     /// Any user and group that the host may name.
     Anybody,

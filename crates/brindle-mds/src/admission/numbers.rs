@@ -90,7 +90,7 @@ fn show(limits: &Limits, attr: &mut Attr) {
     attr.gid = limits.gid_to_host(attr.gid);
 }
 
-/// What is told beside an answer, as the host sees it.
+/// Shows the cache updates of an answer with the host's own user and group numbers.
 pub fn show_updates(limits: &Limits, updates: &mut CacheUpdates) {
     updates
         .inodes

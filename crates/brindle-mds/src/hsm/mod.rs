@@ -29,14 +29,14 @@ use crate::store::{Inode, Rows};
 
 /// Space that a released file counts for: tools must not take it for one big hole.
 pub const RELEASED_BYTES: u64 = 512;
-/// How long an agent may be silent before what it has is given to others.
+/// Silence of an agent, in milliseconds, after which its work is given to others.
 pub const AGENT_LEASE_MS: u64 = 10_000;
-/// How often that is looked at.
+/// Interval at which agents are checked.
 const LOOK_MS: u64 = 1_000;
 /// Attempts that may end without a word before an action fails.
 pub const LOST_ATTEMPTS_MAX: u32 = 8;
 
-/// What a record of the changelog of type HSM tells of, in Lustre's numbers.
+/// Event in a changelog record of type HSM, with Lustre's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
     /// A copy was made.
@@ -53,7 +53,7 @@ pub enum Told {
     State = 5,
 }
 
-/// Where the event lies in the flags of a record.
+/// Position of the event in the flags of a record.
 const TOLD_SHIFT: u32 = 7;
 /// An error, in the flags of a record: that of an I/O error, since the others have no number there.
 const TOLD_FAILED: u32 = 5;
@@ -197,7 +197,8 @@ pub async fn watch_agents(mdt: Arc<Mdt>) {
     }
 }
 
-/// What an agent has waits for another one, under a new attempt; the agent is forgotten until it asks again.
+/// Queues the actions of an agent for another one, under new attempts. The agent is forgotten until it asks
+/// again.
 pub async fn take_back(mdt: &Mdt, agent: [u8; 16], why: &str) -> Result<()> {
     let call = Call::internal(Op::HsmProgress);
     let held: Vec<(Ino, Pair)> = mdt.live().hsm.held_by(agent);
@@ -207,7 +208,7 @@ pub async fn take_back(mdt: &Mdt, agent: [u8; 16], why: &str) -> Result<()> {
     mdt.step(&call, |t| {
         t.frees_space();
         for (ino, number) in &held {
-            // One that is being completed at this moment is not touched: its batch decides.
+            // An action that is being completed at this moment is left alone: its batch decides.
             if t.live().busy.contains(ino) {
                 continue;
             }

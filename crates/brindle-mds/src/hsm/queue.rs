@@ -28,11 +28,11 @@ const PASSED_MAX: usize = 256;
 /// An agent.
 #[derive(Clone, Debug)]
 pub struct Agent {
-    /// Its host.
+    /// Host of the agent.
     pub host: String,
     /// Archives that it serves; none for any.
     pub archives: Vec<u32>,
-    /// When it was heard last, by the clock of [`crate::hearing`].
+    /// Time at which the agent was heard last, by the clock of [`crate::hearing`].
     pub heard: Mono,
     /// Actions that went well.
     pub ok: u64,
@@ -66,7 +66,8 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// The actions as the rows have them. What was under way may still be: its agent has a lease from now on.
+    /// The actions as the rows have them. Actions that were under way may still be: their agents have a lease
+    /// from now on.
     pub fn load(from: &(impl Rows + ?Sized), now: Mono) -> Result<Queue> {
         let mut queue =
             Queue { is_used: rows::is_used(from)?, control: rows::control(from)?, ..Queue::default() };
@@ -148,7 +149,7 @@ impl Queue {
         self.running.len()
     }
 
-    /// When the oldest action that no agent has was asked for, seconds since 1970.
+    /// Time at which the oldest action without an agent was asked for, in seconds since 1970.
     pub fn oldest_waiting_s(&self) -> Option<i64> {
         let lines = self.waiting.values().flat_map(BTreeMap::values);
         let first = lines.filter_map(|line| line.values().next());
@@ -187,7 +188,7 @@ impl Queue {
                 of_kind.range((Bound::Excluded(last), Bound::Unbounded)).chain(of_kind.range(..=last));
             let mut lines: Vec<_> =
                 users.map(|(_, line)| line.values().take(PASSED_MAX + most).filter(is_served)).collect();
-            // One of each in turn, until nobody has any.
+            // Each user gets one action in turn, until there are none left.
             while picked.len() < most {
                 let before = picked.len();
                 for line in &mut lines {

@@ -21,7 +21,7 @@ struct Begun {
     file: Inode,
     /// The file that has its bytes.
     source: Inode,
-    /// Where they go; nothing if they lie in the MDT.
+    /// Destination of the bytes; empty if they lie in the MDT.
     parts: Vec<Component>,
 }
 
@@ -80,7 +80,7 @@ fn places(t: &Txn<'_>, file: &Inode) -> Result<Vec<Component>> {
 
 /// Copies everything, durably. The objects that exist now.
 async fn copy(mdt: &Mdt, begun: &Begun) -> Result<Vec<Stripe>> {
-    // Whoever finds an object of these must find them set aside.
+    // The new objects must be recorded as set aside before an OST has any of them.
     mdt.synced().await?;
     let Begun { file, source, parts } = begun;
     let layout = &source.file()?.layout;

@@ -13,7 +13,7 @@ use crate::relocate::by_ost;
 use crate::reports;
 use crate::store::inode;
 
-/// How long an OST may take to sync the objects of a file.
+/// Longest wait for an OST to sync the objects of a file.
 const SYNC_WAIT_MS: u64 = 60_000;
 
 /// Syncs every object of a file, and records which exist. Fails if an OST has lost power since its object was written and not synced.

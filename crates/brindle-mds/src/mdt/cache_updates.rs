@@ -27,7 +27,8 @@ pub(super) fn before(live: &Live, call: &Call, effects: &Effects) -> Option<Stop
     if dirs.is_empty() || brindle_stdx::planted("mds_leases_not_recalled") {
         return None;
     }
-    // Who held leases before a restart is not known; a client that has declared itself again has forgotten them.
+    // The holders of leases from before a restart are not known. A client that has declared itself again has
+    // forgotten its leases.
     let waits = live.recovering && call.op != Op::Reclaim && call.session != SessionId(0);
     if waits && !brindle_stdx::planted("mds_leases_lost_in_restart") {
         return Some(Stop::RetryAfter(Event::Recovered));
@@ -55,7 +56,8 @@ pub(super) fn behind(live: &mut Live, call: &Call, effects: Effects, at: u64, no
             if is_new {
                 news.leased.push(Leased { dir: inode.ino, at, is_new });
             }
-            // Also under a lease that is being recalled: until the caller has given it back, it believes what it knows.
+            // A lease that is being recalled counts, too: until the caller has given it back, it believes its
+            // cache.
             let rights_by = inode.rights_covered_by;
             let known = inode.now.and_then(|(attr, by)| {
                 let by = [Some(by), rights_by]

@@ -26,9 +26,10 @@ const RECOUNTS_MAX: usize = 1 << 16;
 /// A session as the running MDT sees it.
 #[derive(Clone, Debug)]
 pub struct LiveSession {
-    /// Its row.
+    /// Row of the session.
     pub row: Session,
-    /// When its lease was last renewed, by the clock of [`crate::hearing`]; long ago if its client has said that it knows nothing under it.
+    /// Time of the last renewal of the lease, by the clock of [`crate::hearing`]; long ago if its client has
+    /// said that it knows nothing under it.
     pub renewed: Mono,
     /// Whether the session has yet to reclaim what it had before the MDT restarted.
     pub must_reclaim: bool,
@@ -36,7 +37,7 @@ pub struct LiveSession {
     pub limits: Option<Arc<Limits>>,
 }
 
-/// Everything volatile, under the writer lock.
+/// Volatile state, under the writer lock.
 #[derive(Default)]
 pub struct Live {
     /// Sessions by id, ended ones too.
@@ -59,7 +60,7 @@ pub struct Live {
     pub recoveries: BTreeMap<Ino, usize>,
     /// Sessions whose end is under way.
     pub ending: BTreeSet<SessionId>,
-    /// Those of them whose requests the MDT refuses already, and perhaps not yet every OST that answers.
+    /// Ending sessions whose requests the MDT refuses already, and perhaps not yet every OST that answers.
     pub fencing: BTreeSet<SessionId>,
     /// Files whose name was given to another file a moment ago.
     pub replaced: Replaced,
@@ -68,11 +69,12 @@ pub struct Live {
     pub uncounted: BTreeSet<Ino>,
     /// Files whose objects are to be asked for that; no more than [`RECOUNTS_MAX`].
     pub recounts: BTreeSet<Ino>,
-    /// The one of them that is being asked.
+    /// File of that list whose objects are being asked.
     pub recounting: Option<Ino>,
-    /// Told when there are some.
+    /// Signalled when there are files in `recounts`.
     pub recounts_due: Arc<Notify>,
-    /// By OST: the object of the destroy queue behind which the next round begins, where some before it are stuck.
+    /// Object of the destroy queue behind which the next round begins, by OST, where some before it are
+    /// stuck.
     pub destroyed_up_to: BTreeMap<u16, ObjectId>,
     /// More clients are silent than are heard, and it is not known yet whether that is this side's fault (see `hearing`).
     pub hears_few: bool,
@@ -114,7 +116,7 @@ impl Live {
         *self.recoveries.entry(ino).or_default() += 1;
     }
 
-    /// One of them is done, also if there was nothing to do or the file is gone.
+    /// Notes that one recovery is done, also if there was nothing to do or the file is gone.
     pub fn recovery_done(&mut self, ino: Ino) {
         if let Some(due) = self.recoveries.get_mut(&ino) {
             *due -= 1;
@@ -124,7 +126,7 @@ impl Live {
         }
     }
 
-    /// How many recoveries of a file are to come.
+    /// Number of recoveries of a file that are still to come.
     pub fn recoveries_due(&self, ino: Ino) -> usize {
         self.recoveries.get(&ino).copied().unwrap_or(0)
     }
@@ -151,7 +153,7 @@ impl Live {
         }
     }
 
-    /// A file has other owners. What it has that only the OSTs know is theirs now.
+    /// A file has other owners. Its bytes that only the OSTs know now belong to them.
     pub fn owners_changed(&mut self, ino: Ino, owners: Owners) {
         if self.is_uncounted(ino) {
             self.limits.doubt(owners);
@@ -185,7 +187,7 @@ pub struct Replaced {
 }
 
 impl Replaced {
-    /// How long they are kept. Kernels look a name up once more when an open comes too late.
+    /// Time for which a replaced file is kept. Kernels look a name up once more when an open comes too late.
     const KEEP_MS: u64 = 1_000;
     /// Most of them; others go at once.
     const MAX: usize = 4096;
@@ -207,7 +209,7 @@ impl Replaced {
         self.inodes.contains(&ino)
     }
 
-    /// When the next one may go.
+    /// Time at which the next file may go.
     pub fn next_due(&self) -> Option<Mono> {
         self.queue.front().map(|(due, _)| *due)
     }

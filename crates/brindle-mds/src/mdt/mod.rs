@@ -50,7 +50,7 @@ use crate::store::{self, Changes, Engine, limit, meta, reply};
 
 /// Pages of scans that are made at once: the other threads are for operations that somebody waits for.
 const SCAN_PAGES_MAX: usize = 1;
-/// How often an operation is run again before that counts as a defect.
+/// Number of runs of an operation after which the repetition counts as a defect.
 const RERUNS_MAX: usize = 10_000;
 
 /// A metadata target.
@@ -84,7 +84,7 @@ pub struct Mdt {
 /// A clock that is set back by less than this is not worth a line in the log.
 const CLOCK_SLACK_NS: i64 = 1_000_000_000;
 
-/// How one run of a closure ended.
+/// Outcome of one run of a closure.
 enum Attempt<R> {
     Done(R, LogPos, Vec<(SessionId, Notice)>),
     Wait(Event, oneshot::Receiver<()>),
@@ -98,10 +98,10 @@ enum Fence {
     Past,
 }
 
-/// How the reply row of an operation is made.
+/// Recipe for the reply row of an operation.
 struct Row<R> {
     encode: fn(&R) -> Bytes,
-    /// What is stored of an answer, where that is not the whole of it.
+    /// Makes the stored part of an answer; `None`: the whole answer is stored.
     short: Option<fn(&R) -> R>,
 }
 
@@ -120,7 +120,7 @@ impl<R: Serialize> Row<R> {
 }
 
 impl<R> Row<R> {
-    /// What is stored of an answer, and whether it is the whole of it.
+    /// Stored form of an answer, and whether it is the whole answer.
     fn stored(&self, out: &R) -> (Bytes, bool) {
         match self.short {
             Some(short) => ((self.encode)(&short(out)), false),
@@ -290,7 +290,7 @@ impl Mdt {
         &self.destroy_queue
     }
 
-    /// Told when a file was replaced by a rename.
+    /// Signalled when a file was replaced by a rename.
     pub fn replaced(&self) -> &Notify {
         &self.replaced
     }
@@ -315,7 +315,7 @@ impl Mdt {
         &self.backups
     }
 
-    /// This MDT for a task that goes on by itself; `None` while it is going down.
+    /// Reference to this MDT for a task of its own; `None` while the MDT is shutting down.
     pub fn me(&self) -> Option<Arc<Mdt>> {
         self.me.upgrade()
     }
@@ -340,7 +340,8 @@ impl Mdt {
         self.run(call, Fence::Checked, Some(Row::whole()), f).await
     }
 
-    /// The same, with a shorter answer for whoever sends the request again: the log need not hold what can be asked for.
+    /// Like [`Mdt::modify`], but stores a shorter answer for a resent request: the log need not hold data
+    /// that the client can ask for.
     pub async fn modify_storing<R, F>(&self, call: &Call, short: fn(&R) -> R, f: F) -> Result<R>
     where
         R: Serialize + Send,
@@ -397,7 +398,7 @@ impl Mdt {
             Err(fault) => return encode_body(&Err::<R, Fault>(fault)),
         };
         let outcome = work.await;
-        // What a duplicate would be answered is the answer.
+        // The caller gets the same answer that a duplicate request would get.
         let stored = call.stored().filter(|_| outcome.is_ok());
         let body = stored.unwrap_or_else(|| encode_body(&outcome));
         if call.wants_row() && is_final(&outcome) {

@@ -47,8 +47,8 @@ impl Numbers {
         Numbers { lost, ..self }
     }
 
-    /// Whether something of this term may have been made after the backup that the MDT was restored from. What it made is not
-    /// known, and so nobody may say that it is of no use.
+    /// Whether something of this term may have been made after the backup that the MDT was restored from. The
+    /// objects made then are unknown, so none of them may be called garbage.
     pub fn is_lost(&self, term: u32) -> bool {
         self.lost.ranges.iter().any(|range| range.contains(&term))
     }

@@ -26,7 +26,7 @@ pub const SLOTS_MAX: u16 = 256;
 pub struct Call {
     /// Session; 0 for the MDT itself and for requests outside of sessions.
     pub session: SessionId,
-    /// Its epoch as the client knows it.
+    /// Epoch of the session, as the client knows it.
     pub epoch: Pair,
     /// Slot.
     pub slot: u16,
@@ -38,7 +38,7 @@ pub struct Call {
     pub resent: bool,
     /// Once the reply row is in a batch: the answer in it, if it is the whole answer.
     stored: OnceLock<Option<Bytes>>,
-    /// Of a request of a host that is not trusted fully.
+    /// Limits and view of a host that is not trusted fully.
     admitted: OnceLock<Admitted>,
     news: Mutex<CacheUpdates>,
 }
@@ -121,7 +121,7 @@ struct Running {
     waiters: Vec<oneshot::Sender<()>>,
 }
 
-/// How a request may go on.
+/// Course of a request.
 pub enum Entry<'a> {
     /// The request is new: run it, and keep this until it is answered.
     Run(Occupied<'a>),
@@ -166,7 +166,7 @@ impl Slots {
                     }
                 }
             };
-            // Both outcomes mean that the earlier request is done.
+            // Success and error both mean that the earlier request is done.
             let _ = earlier.await;
         }
         let occupied = Occupied { slots: self, key };

@@ -1,11 +1,11 @@
-//! Why the closure of an operation ends without an answer.
+//! Reasons why the closure of an operation ends without an answer.
 
 use brindle_types::{Fault, Ino, Pair, SessionId};
 use brindle_wire::notify::Recall;
 
 use crate::leases::Conflicts;
 
-/// Something that happens, and that others wait for.
+/// Event that operations can wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Event {
     /// The busy mark of an inode is gone.
@@ -24,7 +24,7 @@ pub enum Event {
     LeaseFree(Ino),
     /// The action of tiering on a file has ended.
     Hsm(Ino),
-    /// There may be work for agents.
+    /// New work for agents may have come.
     HsmWork,
 }
 
@@ -60,7 +60,7 @@ pub enum SideTask {
     },
 }
 
-/// Why a closure ended without an answer. Nothing of what it did so far is kept.
+/// Reason why a closure ended without an answer. All its changes are dropped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// The operation is refused.

@@ -26,7 +26,7 @@ struct Wait {
 }
 
 impl Waits {
-    /// Nobody waits.
+    /// An empty list of waits.
     pub fn new(seams: Seams) -> Arc<Waits> {
         Arc::new(Waits { seams, next: AtomicU64::new(0), table: Mutex::new(BTreeMap::new()) })
     }

@@ -23,10 +23,11 @@ pub async fn handle_reserve(mdt: &Mdt, call: &Call, req: AppendReserveReq) -> Re
     let own = |open: &[(u64, append::Reservation)]| {
         open.iter().find(|(_, r)| is_of(r, call, req.number)).map(|(offset, _)| *offset)
     };
-    // Whoever has a place must be told it, or could not give it up, and everybody would wait for what is written there.
+    // A client that has a reservation must be told its place. Otherwise it could not give the place up, and
+    // all others would wait for bytes there.
     let known = match mdt.read(|t| Ok(own(&append::list(t, req.ino)?))).await? {
         Some(_) => None,
-        // What other writers have written so far is in the objects only.
+        // Bytes of other writers are known to the objects only.
         None => Some(attrs::true_size(mdt, call.session, req.ino).await?),
     };
     mdt.modify(call, |t| {
@@ -137,8 +138,8 @@ pub fn drop_done(t: &mut Txn<'_>, ino: Ino) -> Step<()> {
     Ok(())
 }
 
-/// The file was cut or extended: nothing is written any more at places that reach beyond `end_bytes`, since OSTs refuse what was begun
-/// before. Whoever has one asks again, and is given another.
+/// The file was cut or extended: nothing is written any more at places that reach beyond `end_bytes`, since
+/// OSTs refuse what was begun before. A client with such a place asks again, and is given another.
 pub fn drop_behind(t: &mut Txn<'_>, ino: Ino, end_bytes: u64) -> Result<()> {
     let open = append::list(t, ino)?;
     let gone: Vec<u64> =

@@ -10,12 +10,13 @@ use crate::store::changelog::behind;
 /// Rows that one part of an answer looks at: writers wait meanwhile.
 const LOOKED_AT_MAX: usize = 2 * RECORDS_MAX;
 
-/// The next part. What went before the reader had cleared it (without a reader: before all had) is told as one record of type
-/// GAP, under the index of the last that went: whoever meets it scans the tree again.
+/// The next part. Records that went before the reader had cleared them (without a reader: before all had) are
+/// told as one record of type GAP, under the index of the last that went. A reader that meets it scans the
+/// tree again.
 pub async fn handle(mdt: &Mdt, _call: &Call, req: ChangelogReadReq) -> Result<ChangelogReadResp> {
     root_only(&req.cred, "read")?;
     let page = mdt.read(|t| page(t, &req)).await?;
-    // Everything in it was in the log before now.
+    // All records of the page were in the log before now.
     if !page.records.is_empty() {
         mdt.synced().await?;
     }
@@ -31,7 +32,7 @@ fn page(t: &Txn<'_>, req: &ChangelogReadReq) -> Result<ChangelogReadResp> {
             (reader.cleared, reader.mask.unwrap_or(state.mask))
         }
         None if state.readers.is_empty() => {
-            // Nothing is recorded, and what is left is being removed.
+            // Nothing is being recorded; old records are being removed.
             let next = req.start.max(t.mdt().changelog().current() + 1);
             return Ok(ChangelogReadResp { records: Vec::new(), next, is_end: true });
         }

@@ -47,7 +47,7 @@ pub async fn handle_register(
         Ok(id)
     });
     let id = registered.await?;
-    // What is told is told for good: a power cut does not take the reader.
+    // The registration must survive a power cut before its number is told.
     mdt.synced().await?;
     Ok(ChangelogRegisterResp { id })
 }
@@ -69,7 +69,7 @@ pub async fn handle_deregister(mdt: &Mdt, call: &Call, req: ChangelogDeregisterR
     Ok(Empty {})
 }
 
-/// A reader needs less than before. What it has cleared already stays cleared.
+/// A reader needs less than before. Records that it has cleared already stay cleared.
 pub async fn handle_clear(mdt: &Mdt, call: &Call, req: ChangelogClearReq) -> Result<Empty> {
     root_only(&req.cred, "clear")?;
     mdt.step(call, |t| {

@@ -20,7 +20,8 @@ use crate::{changelog, grant, namespace};
 /// Longest time that a file waits for the first OST to be heard of, and how often that is looked at.
 const OST_WAIT_MAX_MS: u64 = 60_000;
 const OST_LOOK_MS: u64 = 50;
-/// How long the first OST may be silent before another is chosen. Its looks for space take up to half of that.
+/// Silence of the first OST after which another one is chosen. The search for space takes up to half of that
+/// time.
 const SILENT_FOR_MS: u64 = 4_000;
 
 /// Moves a file's bytes from the MDT to its first object, and chooses OSTs for what the range meets. Where nothing is left
@@ -38,7 +39,8 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: ConvertReq) -> Result<OpenGrant
         };
         match write_or_leave(mdt, file, &data).await {
             Ok(Some(written)) => break (begun, Some(written)),
-            // The OST is silent: the next round chooses another. What may have been written there belongs to a generation that is over.
+            // The OST is silent: the next round chooses another. Bytes that may have been written there
+            // belong to a generation that is over.
             Ok(None) if !req.promised && tries > 0 => {
                 tries -= 1;
                 give_back(mdt, call, &busy).await?;
@@ -259,7 +261,7 @@ fn changed(t: &mut Txn<'_>, call: &Call, file: &mut Inode) -> Result<()> {
     Ok(())
 }
 
-/// Where inline bytes go.
+/// Component that takes the inline bytes.
 fn first(file: &mut Inode) -> Result<&mut Component> {
     file.file_mut()?
         .layout

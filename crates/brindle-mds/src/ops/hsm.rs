@@ -18,7 +18,7 @@ use crate::store::hsm::{Action, State};
 use crate::store::{Inode, append, inode};
 use crate::{access, truncate};
 
-/// How long one request waits for a restore; whoever asked asks again.
+/// Longest wait of one request for a restore; the caller asks again.
 const RECALL_WAIT_MS: u64 = 5_000;
 
 /// The state of a file.
@@ -212,7 +212,7 @@ fn release(t: &mut Txn<'_>, asked: Asked<'_>, has_asked: &mut bool) -> Step<()> 
         return Err(asked.busy(WHAT, format!("it is open on {host}")).into());
     }
     if asked.file.size_bytes == 0 {
-        // It has no bytes that could lie anywhere.
+        // An empty file has no bytes in the archive.
         return Ok(());
     }
     let Asked { mut file, state, cred, .. } = asked;
@@ -371,7 +371,7 @@ async fn recall(
             Ok(()) => {}
             Err(fault) => return Ok(HsmRecallResp::Failed(fault)),
         }
-        // Its number is given with the batch; the caller asks once more at once.
+        // The action gets its number with the batch; the caller asks once more at once.
         Ok(HsmRecallResp::Waiting(Pair::ZERO))
     })
     .await

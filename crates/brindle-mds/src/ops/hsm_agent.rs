@@ -16,7 +16,7 @@ use crate::ops::path;
 use crate::store::hsm::{Action, Running, State};
 use crate::store::{Inode, inode};
 
-/// How long a request waits for work.
+/// Longest wait of a request for work.
 const TAKE_WAIT_MS: u64 = 3_000;
 /// Longest name of an agent's host that is kept.
 const HOST_BYTES_MAX: usize = 255;
@@ -39,7 +39,7 @@ pub async fn handle_take(mdt: &Mdt, call: &Call, req: HsmTakeReq) -> Result<HsmT
         live.hsm.heard(req.agent, &req.host, &req.archives, now);
     }
     let lease_ms = AGENT_LEASE_MS as u32;
-    // Nothing is changed while it waits, so nothing is lost when the time is over.
+    // The wait changes nothing, so a timeout loses nothing.
     let waiting = mdt.step(call, |t| match t.live().hsm.has_work(&req.archives) {
         true => Ok(()),
         false => Err(Stop::RetryAfter(Event::HsmWork)),
@@ -49,7 +49,8 @@ pub async fn handle_take(mdt: &Mdt, call: &Call, req: HsmTakeReq) -> Result<HsmT
         Some(waited) => waited?,
     }
     let given = mdt.step(call, |t| give_out(t, &req)).await?;
-    // What was given out is so for good: after a power cut no other agent has the same attempt, and this one need not begin again.
+    // Attempts must survive a power cut before they are given out. Then no other agent gets the same attempt,
+    // and this one need not begin again.
     mdt.synced().await?;
     let mut work = Vec::with_capacity(given.len());
     for item in given {
@@ -92,7 +93,7 @@ fn give_out(t: &mut Txn<'_>, req: &HsmTakeReq) -> Step<Vec<HsmWork>> {
     Ok(work)
 }
 
-/// What is to be archived is durable, and nobody writes it.
+/// Makes the file that is to be archived durable, and checks that no client writes it.
 async fn prepare(mdt: &Mdt, work: &HsmWork) -> Result<()> {
     if work.kind != HsmKind::Archive {
         return Ok(());
@@ -136,7 +137,7 @@ pub async fn handle_done(mdt: &Mdt, call: &Call, req: HsmDoneReq) -> Result<Empt
         HsmOutcome::Removed => removed(mdt, call, &attempt).await?,
         HsmOutcome::Failed(fault) => fail(mdt, call, &attempt, fault).await?,
     }
-    // Whoever hears this may let go of the copy that was current before.
+    // An agent that gets this answer may delete the previous copy.
     mdt.synced().await?;
     Ok(Empty {})
 }
@@ -173,7 +174,7 @@ async fn archived(mdt: &Mdt, call: &Call, attempt: &HsmAttempt, copy: ArchivedCo
         }
         let action = hsm::attempt(t, attempt)?;
         if t.live().recovering {
-            // Somebody may have it open for writing who has not said so yet.
+            // A writer that has not declared itself yet may have the file open.
             return Err(Stop::RetryAfter(Event::Recovered));
         }
         t.idle(ino)?;
@@ -192,7 +193,7 @@ async fn archived(mdt: &Mdt, call: &Call, attempt: &HsmAttempt, copy: ArchivedCo
     refused.await?.map_or(Ok(()), Err)
 }
 
-/// Why a copy is not one of what the file has now.
+/// Reason why a copy does not match the present contents of the file.
 fn unlike(file: &Inode, action: &Action, attempt: Pair, copy: &ArchivedCopy) -> Option<Fault> {
     let ino = file.ino;
     let given = action.running.map(|running| running.data_version);

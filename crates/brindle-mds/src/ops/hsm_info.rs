@@ -11,7 +11,7 @@ use crate::store::hsm::put_control;
 /// Actions that one batch of a purge gives up.
 const PURGE_ACTIONS: usize = 256;
 
-/// What is queued and who works.
+/// Lists the queue and the agents.
 pub async fn handle_info(mdt: &Mdt, _call: &Call, req: HsmInfoReq) -> Result<HsmInfoResp> {
     hsm::root_only(&req.cred, "cannot list the actions of tiering")?;
     mdt.read(|t| {

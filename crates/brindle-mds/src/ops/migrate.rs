@@ -1,4 +1,4 @@
-//! migrate: one piece of a file moves. Whoever wants a file elsewhere asks for piece after piece.
+//! migrate: one piece of a file moves. The caller asks for piece after piece.
 //!
 //! A piece begins where the one before it ended, and goes into the objects that that one has made: in the end the file lies in
 //! as few components as if it had been made like that.
@@ -18,10 +18,10 @@ use crate::ops::convert::wait_for_ost;
 use crate::relocate::{Into, Moving, begin, not_now, round_down, round_up};
 use crate::store::{Inode, inode};
 
-/// How a part of the file is to look.
+/// Wanted shape of a part of the file.
 #[derive(Clone, Debug)]
 struct Shape {
-    /// Where this part ends.
+    /// End of the part.
     end: u64,
     stripe_size_bytes: u32,
     asked: StripePolicy,
@@ -29,7 +29,7 @@ struct Shape {
 
 /// Fate of a piece.
 enum Step {
-    /// Nothing; the next piece begins there.
+    /// No change; the next piece begins there.
     Skip(u64),
     /// A part without objects is asked for otherwise.
     Ask(Component),
@@ -162,7 +162,7 @@ fn decide(t: &Txn<'_>, file: &Inode, req: &MigrateReq, shapes: Option<&[Shape]>)
     Ok(Step::Move { file: Box::new(file.clone()), end, into })
 }
 
-/// As much as may be copied at once; all the rest when there are no more bytes behind it.
+/// Piece to copy: as many bytes as may be copied at once, or all up to `end` if no more bytes lie behind it.
 async fn piece(moving: &Moving<'_>, req: &MigrateReq, end: u64) -> Result<Range<u64>> {
     let layout = &moving.file.file()?.layout;
     let here = layout.at(req.offset).ok_or_else(|| Fault::new(Code::Bug))?;

@@ -11,7 +11,7 @@ use crate::{changelog, grant, truncate};
 pub async fn handle(mdt: &Mdt, call: &Call, req: OpenReq) -> Result<OpenResp> {
     let mut has_asked = false;
     mdt.modify_storing(call, without_bytes, |t| {
-        // Nothing grows: a full MDT can still be read and written.
+        // No row grows: files of a full MDT can still be read and written.
         t.frees_space();
         let mut file = inode::get(t, req.ino)?;
         let access = req.access;

@@ -15,7 +15,7 @@ pub async fn handle(mdt: &Mdt, _call: &Call, req: OwnerQueryReq) -> Result<Owner
     }
     let all = |t: &Txn<'_>| req.objects.iter().map(|object| verdict(t, object, req.ost)).collect();
     let verdicts: Vec<Verdict> = mdt.read(all).await?;
-    // What is disowned is destroyed; a power cut must not bring its owner back.
+    // Disowned objects are destroyed. A power cut must not bring their file back.
     if !brindle_stdx::planted("mds_destroy_before_durable") {
         mdt.synced().await?;
     }
@@ -28,7 +28,7 @@ fn verdict(t: &Txn<'_>, object: &ObjectId, ost: u16) -> Result<Verdict> {
     if !numbers.issued(object.ino) || term == 0 || term > numbers.term() {
         return Ok(Verdict::Unknown);
     }
-    // What was made after the backup that this MDT was restored from may be all that is left of somebody's work.
+    // Objects made after the backup that this MDT was restored from may be all that is left of a user's work.
     let nobodys = if numbers.is_lost(term) { Verdict::Unknown } else { Verdict::Disowned };
     let Some(found) = inode::find(t, object.ino)? else { return Ok(nobodys) };
     let Some(file) = &found.file else { return Ok(Verdict::Unknown) };

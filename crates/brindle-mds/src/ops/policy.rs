@@ -1,8 +1,9 @@
 //! policy_scan, policy_remove and hsm_backlog: what the policy engine asks of the MDT (design note 033).
 //!
-//! A policy scan is a page of a scan ([`crate::scan`]) whose matches come with their flags of tiering, their layout and the extended
-//! attributes that a policy asks about. What is said of consistency there holds here. A removal compares the entry with what the
-//! scan has found in the batch that removes it, so a file that was written, renamed, replaced or opened meanwhile stays.
+//! A policy scan is a page of a scan ([`crate::scan`]) whose matches come with their flags of tiering, their
+//! layout and the extended attributes that a policy asks about. The same rules of consistency hold here. A
+//! removal compares the entry with what the scan has found in the batch that removes it, so a file that was
+//! written, renamed, replaced or opened meanwhile stays.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +27,8 @@ use crate::store::{Inode, dirent, inode, xattr};
 /// A page: as of other scans, with less bytes, since each match has more to tell.
 const PAGE: Limits = Limits { rows: 4096, bytes: 32 << 10 };
 
-/// How long an action waits for an archive that nobody serves until that is a problem: agents come back after a restart.
+/// Time in seconds that an action waits for an archive without an agent before that is a problem: agents come
+/// back after a restart.
 const UNSERVED_SECS: u64 = 10;
 
 fn refused(why: String) -> Fault {
@@ -65,7 +67,7 @@ pub async fn handle_scan(mdt: &Mdt, _call: &Call, req: PolicyScanReq) -> Result<
         let mut all = Vec::new();
         for entry in &page.found {
             let Some(attr) = &entry.attr else { continue };
-            // It may have gone since the page was made.
+            // The inode may be gone since the page was made.
             let Some(inode) = inode::find(t, attr.ino)? else { continue };
             all.extend(told(t, &req, entry.path.clone(), &inode)?);
         }
@@ -74,7 +76,7 @@ pub async fn handle_scan(mdt: &Mdt, _call: &Call, req: PolicyScanReq) -> Result<
     Ok(PolicyScanResp { found: found.await?, began, cursor })
 }
 
-/// What is told of an entry; `None` if its flags are not among those asked for.
+/// Description of an entry; `None` if its flags are not among the wanted ones.
 fn told(t: &Txn<'_>, req: &PolicyScanReq, path: Vec<u8>, inode: &Inode) -> Result<Option<PolicyFound>> {
     let is_file = inode.kind == FileType::Regular;
     let state = if is_file { hsm::state_of(t, inode.ino)? } else { Default::default() };
@@ -179,7 +181,7 @@ fn remove(t: &mut Txn<'_>, req: &PolicyRemoveReq, names: &[&[u8]], has_asked: &m
     Ok(Empty {})
 }
 
-/// What waits for which archive, and whether somebody serves it.
+/// Lists the backlog of each archive, and whether an agent serves it.
 pub async fn handle_backlog(mdt: &Mdt, _call: &Call, req: HsmBacklogReq) -> Result<HsmBacklogResp> {
     hsm::root_only(&req.cred, "cannot tell what waits for archives")?;
     let now_secs = mdt.seams().wall().secs;

@@ -29,10 +29,10 @@ pub async fn handle_set(mdt: &Mdt, call: &Call, req: ProjectSetReq) -> Result<Pr
             cannot(req.ino, Code::InvalidArgument).why(format!("{NO_PROJECT} is the number of no project"))
         );
     }
-    // What its writer has buffered is reported to the old project.
+    // The usage of buffered writes is reported to the old project.
     attrs::settle_holder(mdt, call.session, req.ino).await?;
     mdt.modify(call, |t| {
-        // Nothing grows.
+        // No row grows.
         t.frees_space();
         let mut inode = inode::get(t, req.ino)?;
         let wanted = Project {

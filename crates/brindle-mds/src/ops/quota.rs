@@ -1,5 +1,5 @@
-//! What users, groups and projects use and may use: quota_show, quota_change and quota_list, and quota_use and quota_set of the first
-//! release, which know hard limits only.
+//! Usage and limits of users, groups and projects: quota_show, quota_change and quota_list. Also quota_use
+//! and quota_set of the first release, which know hard limits only.
 //!
 //! Usage comes from the counters that are kept with every change of an inode (`store/usage.rs`), limits are those of [`crate::quota`].
 
@@ -30,7 +30,7 @@ pub async fn handle_use(mdt: &Mdt, _call: &Call, req: QuotaUseReq) -> Result<Quo
     mdt.read(|t| use_of(t, owner)).await
 }
 
-/// Sets hard limits, durably. What is used already stays, however much it is.
+/// Sets hard limits, durably. Existing usage stays, however much it is.
 pub async fn handle_set(mdt: &Mdt, call: &Call, req: QuotaSetReq) -> Result<QuotaUseResp> {
     let owner = (kind(req.owner), req.id);
     check_setter(&req.cred, Some(owner))?;
@@ -130,7 +130,7 @@ fn change_owner(t: &mut Txn<'_>, owner: Owner, change: &QuotaChange, dry_run: bo
     let timed =
         Limit { inodes_grace_end: old.inodes_grace_end, bytes_grace_end: old.bytes_grace_end, ..chosen };
     let limit = timed.timed(usage::get(t, owner)?, settings, t.now);
-    // Nobody needs a row to be without limits, unless others have default ones.
+    // An owner without limits needs no row, unless there are default limits.
     let row = quota::row_of(limit).filter(|row| has_default || !row.is_none() || row.is_default);
     if let Some(row) = &row {
         check_level(t, row::encode(t.mdt().engine().level(), row), quota::name(owner))?;

@@ -13,7 +13,7 @@ use crate::recovery;
 use crate::store::usage::{self, Kind};
 use crate::store::{Inode, inode};
 
-/// How long the OSTs are asked at most what the files of owners have allocated.
+/// Longest time, in milliseconds, to ask the OSTs for the allocated bytes of the files of owners.
 const COUNT_MS: u64 = 4_000;
 /// Files that are asked for at once, and whose owners are looked at in one go.
 const COUNTED_AT_ONCE: usize = 16;
@@ -33,7 +33,8 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: QuotaRoomReq) -> Result<QuotaRo
     Ok(QuotaRoomResp { user_bytes, group_bytes, dense_end })
 }
 
-/// Likewise, of the project of the file too. A mount that takes the file to be in another project, or does not know, is told, and asks again.
+/// Handles a request for room as [`handle`] does, and charges the project of the file, too. A mount that
+/// assumes another project, or none, is told the right one, and asks again.
 pub async fn handle_file(mdt: &Mdt, call: &Call, req: QuotaFileRoomReq) -> Result<QuotaFileRoomResp> {
     let file = mdt.read(|t| inode::find(t, req.ino)).await?;
     let project = file.as_ref().map_or(0, |file| file.project);
@@ -85,7 +86,7 @@ impl<const OWNERS: usize> AskOf<OWNERS> {
         if given.iter().any(is_short) {
             let short = self.owners.iter().zip(given).filter(|(_, given)| is_short(given));
             count(mdt, &short.map(|((owner, _), _)| *owner).collect::<Vec<_>>()).await;
-            // What has come into doubt meanwhile is counted before the next question is answered.
+            // Bytes that have come into doubt meanwhile are counted before the next request is answered.
             given = self.give(mdt, call, Doubts::Pass)?;
         }
         let is_little = |given: &Option<u64>| given.is_some_and(|bytes| bytes < PLENTY_BYTES);
@@ -124,7 +125,7 @@ fn check_session(live: &Live, call: &Call) -> Result<()> {
 
 /// Has the objects of files that nobody else can tell of say what they have allocated.
 async fn count(mdt: &Mdt, owners: &[Owner]) {
-    // Until then it is not known which files somebody writes.
+    // Before the end of recovery it is not known which files are being written.
     recovery::over(mdt).await;
     let now = mdt.seams().now();
     let countings: Vec<(Owner, Counting)> = {

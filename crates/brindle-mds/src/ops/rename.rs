@@ -68,7 +68,7 @@ impl Dirs {
         }
     }
 
-    /// The same of what comes back in an exchange.
+    /// Like `refuse_other_project`, for the entry that comes back in an exchange.
     fn refuse_other_project_back(&self, target: &Inode) -> Result<()> {
         match self.new.is_some() && self.old.excludes_project_of(target) {
             true => Err(namespace::other_project(&self.old, target)),
@@ -164,7 +164,7 @@ fn note(t: &mut Txn<'_>, req: &RenameReq, source: Ino, replaced: Option<(Ino, u3
     });
 }
 
-/// The other half of an exchange.
+/// Records the other half of an exchange.
 fn note_back(t: &mut Txn<'_>, req: &RenameReq, target: Ino) {
     changelog::note(t, ChangeKind::Rename, |change| {
         (change.parent, change.name) = (Some(req.parent), req.name.clone());

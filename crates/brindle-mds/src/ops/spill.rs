@@ -23,14 +23,14 @@ const SPILL_COPY_MAX_BYTES: u64 = 64 << 20;
 /// Smallest part that moves.
 const OVERLAY_BYTES: u64 = 16 << 20;
 
-/// How long one request waits in all for OSTs that do not answer, and how often they are asked.
+/// Longest total wait of one request for OSTs that do not answer, and the interval at which they are asked.
 pub const ROOM_WAIT_MS: u64 = 15_000;
 const ROOM_LOOK_MS: u64 = 50;
 
 /// Tries, for each OST that there is, before the file system counts as full: each finds one that has no room.
 pub const TRIES_PER_OST: usize = 4;
 
-/// How much moves with what is to be written.
+/// Size of the part that moves together with the bytes to be written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     /// The part of the file behind it, as the table above says.
@@ -65,7 +65,7 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: SpillReq) -> Result<OpenGrant> 
                 (part, room_bytes) = (Part::Least, req.len_bytes);
             }
             Attempt::Nowhere if mdt.seams().now().ms_since(begun) < mdt.osts().room_wait_ms() => {
-                // Somebody adds room; every try asks all OSTs again.
+                // An administrator may add space; every try asks all OSTs again.
                 mdt.seams().sleep_ms(ROOM_LOOK_MS).await;
                 continue;
             }
@@ -140,8 +140,9 @@ async fn attempt(
     }
 }
 
-/// Where nobody is known to have room everybody is asked, and who does not answer is given time to: nobody is told that the
-/// file system is full as long as it may not be. `left_ms`: how long the request may still wait, of [`ROOM_WAIT_MS`].
+/// Waits until an OST is known to have room. All OSTs are asked, and silent ones are given time: no client is
+/// told that the file system is full while it may not be. `left_ms`: rest of [`ROOM_WAIT_MS`] that the
+/// request may still wait.
 pub async fn wait_for_room(
     mdt: &Mdt,
     asked: &StripePolicy,
@@ -188,7 +189,7 @@ async fn spill(
     let written = end.max(req.offset.saturating_add(req.len_bytes));
     let bytes = (range.end.min(written) - start).min(allocated_bytes.saturating_add(req.len_bytes));
     if moving.mdt.osts().any_is_smaller(&osts, bytes.div_ceil(osts.len() as u64)) {
-        // It would be copied in order to be refused.
+        // The copy would only be refused.
         return Ok(Attempt::Refused { bytes });
     }
     let generation = moving.mdt.numbers().pair();
@@ -207,7 +208,7 @@ fn full_component(file: &Inode, req: &SpillReq) -> Option<Component> {
     component.osts.contains(&req.ost).then(|| component.clone())
 }
 
-/// Where the part of the component begins that moves.
+/// First byte of the part of the component that moves.
 fn start_of(full: &Component, req: &SpillReq) -> u64 {
     round_down(req.offset).max(full.start)
 }

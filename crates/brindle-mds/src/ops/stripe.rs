@@ -16,7 +16,7 @@ use crate::store::{Inode, inode};
 /// Sets the layout of an empty file, or the default of a directory.
 pub async fn handle_set(mdt: &Mdt, call: &Call, req: SetStripeReq) -> Result<Empty> {
     if let Some(policy) = &req.policy {
-        // What is possible depends on how many OSTs there are.
+        // The number of OSTs determines which policies are possible.
         wait_for_ost(mdt).await;
         mdt.osts().check_policy(policy)?;
     }
@@ -53,13 +53,13 @@ fn set_layout(t: &mut Txn<'_>, file: &mut Inode, policy: LayoutPolicy) -> Step<(
     let policy = inherit_layout(&policy, &t.mdt().config().layout_default);
     let mut body = birth::empty_file(t, &policy)?;
     body.layout_gen = layout_gen;
-    // One that goes back looks like a power cut to whoever was told of it.
+    // A change number that goes back looks like a power cut to a client that was told the higher one.
     body.changed = changed;
     file.file = Some(body);
     Ok(())
 }
 
-/// How a file lies, or what a directory's default is.
+/// Answers with the layout of a file, or the default of a directory.
 pub async fn handle_get(mdt: &Mdt, _call: &Call, req: GetStripeReq) -> Result<GetStripeResp> {
     mdt.read(|t| {
         let inode = inode::get(t, req.ino)?;

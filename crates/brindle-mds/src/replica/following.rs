@@ -22,7 +22,7 @@ use super::held::{Held, Reached};
 use super::{TAIL_BYTES_MAX, check_disk, leads, place, pos, promise};
 use crate::config::{Config, Identity};
 
-/// How often it is looked whether records are to be synced.
+/// Interval at which the member checks whether records are due to be synced.
 const SYNC_LOOK_MS: u64 = 250;
 
 /// A member that follows; stops when dropped.
@@ -47,12 +47,12 @@ impl Follower {
         self.member.until_failed().await
     }
 
-    /// For whoever has to know that nothing of it is left.
+    /// Service, for a caller that must know that nothing of it is left.
     pub fn service(&self) -> &Arc<FollowerService> {
         &self.service
     }
 
-    /// Ends its connections and waits until nothing is under way. What it has taken in is synced.
+    /// Ends its connections and waits until nothing is under way. Records that it has taken in are synced.
     pub async fn stop(self) -> Result<()> {
         self.member.stop();
         self.service.set.following.detach().await;
@@ -72,7 +72,7 @@ pub struct FollowerService {
     held: Arc<Mutex<Held>>,
     /// Whether a checkpoint is being written.
     checkpointing: watch::Sender<bool>,
-    /// Why it cannot go on.
+    /// Reason why the member cannot go on.
     broken: watch::Sender<Option<Fault>>,
 }
 
@@ -102,7 +102,7 @@ pub async fn follow(config: Config, seams: Seams, transport: Arc<dyn Transport>)
         superblock.save(&*seams.disk, &config.dir)?;
     }
     let record = check_disk(&seams, &config.dir, &seat)?;
-    // Whoever is in sync has the MDT, also if it has recorded nothing yet.
+    // A member in sync has the MDT, even if it has recorded no epoch yet.
     let is_new = record.epoch == 0 && !seat.set().is_in_sync(&seat.host);
     let held = open_held(&seams, &config, &superblock, is_new).await?;
     let gate = Arc::new(Gate::new(superblock.target, superblock.name(), superblock.fs_id));
@@ -220,7 +220,7 @@ impl FollowerService {
         Ok(MemberAppendResp { written: reached.written, synced: reached.synced })
     }
 
-    /// What is in memory and what is on the disk may differ: the member starts anew.
+    /// Stops the member, which starts anew: memory and disk may differ.
     fn breaks(&self, fault: &Fault) {
         self.broken.send_if_modified(|broken| {
             let is_first = broken.is_none();
@@ -257,7 +257,7 @@ impl FollowerService {
             };
             let (last, term_max) = self.blocking(kept).await?;
             if last.is_some() {
-                // What it has is of the set, from now on also as its disk tells it.
+                // The records of the member belong to the set. From now on its disk says so, too.
                 self.set.record(req.attachment.epoch)?;
             }
             let boot_term = self.set.seat.told().boot_term;

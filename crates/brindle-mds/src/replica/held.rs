@@ -17,7 +17,7 @@ use crate::store::engine;
 
 /// Records of this age are synced.
 const SYNC_AFTER_MS: u64 = 500;
-/// Nothing more is taken in while a record of this age is not synced.
+/// Age of an unsynced record at which the member takes in no more records.
 const UNSYNCED_AGE_MAX_MS: u64 = 1_000;
 
 enum Store {
@@ -36,14 +36,14 @@ pub(super) struct Held {
     generation: u64,
 }
 
-/// How far a member is.
+/// Progress of a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Reached {
     pub written: u64,
     pub synced: u64,
 }
 
-/// What is to be synced.
+/// Work of one sync.
 pub(super) struct ToSync {
     /// The file.
     pub file: Arc<dyn DiskFile>,
@@ -64,7 +64,8 @@ impl Held {
         let mut held =
             Held { seams: seams.clone(), dir: dir.to_owned(), options, store: Store::Empty, generation: 0 };
         if is_new {
-            // Its first records have the names of those of the set, and are others.
+            // The first records of a formatted MDT have the same names as those of the set, but other
+            // contents.
             held.put_aside(&format!("{dir}.formatted"))?;
         } else if !held.exists(&held.dir)? {
             held.find_complete()?;
@@ -108,7 +109,8 @@ impl Held {
         self.seams.disk.remove_dir(dir).map_err(io)
     }
 
-    /// Puts what is in the store's directory beside it. What was put there before goes, unless there is nothing else.
+    /// Puts what is in the store's directory beside it. An earlier copy there is removed, unless there is
+    /// nothing else.
     fn put_aside(&mut self, aside: &str) -> Result<()> {
         self.store = Store::Empty;
         if !self.exists(&self.dir)? {
@@ -169,7 +171,7 @@ impl Held {
         Ok(Held::reached(replica))
     }
 
-    /// How far the member is, and what is to be synced by whoever asks.
+    /// Progress of the member, and the work that the caller has to sync.
     pub fn to_sync(&self) -> Result<(Reached, Option<ToSync>)> {
         let Store::Open(replica) = &self.store else { return Err(not_filled()) };
         let (generation, at) = (self.generation, self.seams.now());
@@ -177,7 +179,8 @@ impl Held {
         Ok((Held::reached(replica), to_sync))
     }
 
-    /// It was synced; how far the member is. Of a store that was replaced meanwhile nothing follows.
+    /// Takes in that `done` was synced; returns the progress of the member. A sync of a store that was
+    /// replaced meanwhile counts for nothing.
     pub fn was_synced(&mut self, done: &ToSync) -> Result<Reached> {
         let Store::Open(replica) = &mut self.store else { return Err(not_filled()) };
         if done.generation == self.generation {

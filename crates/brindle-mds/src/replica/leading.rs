@@ -24,7 +24,7 @@ use crate::mdt::Mdt;
 use crate::ops::backup;
 use crate::store::engine;
 
-/// How often it is looked for learners, and for members that cannot go on.
+/// Interval of the search for learners, and for members that cannot go on.
 const LOOK_EVERY_MS: u64 = 500;
 const FAILED_LOOK_MS: u64 = 20;
 /// Pause before a learner that failed is tried again.
@@ -35,7 +35,7 @@ const FILL_LIMIT_MS: u64 = 60_000;
 const NEARLY_THERE: u64 = 2_000;
 /// Terms that a primary without others in sync leaves out. A lost one may have taken some while the MGS was away, and a loss was accepted since.
 const TERMS_SKIPPED: u32 = 256;
-/// How long the MGS may take to tell the highest term, before it is asked again.
+/// Longest wait for the MGS to tell the highest term, before it is asked again.
 const MGS_LIMIT_MS: u64 = 2_000;
 /// A learner that joins has to sync everything within this time.
 const JOIN_LIMIT_MS: u64 = 10_000;
@@ -47,7 +47,7 @@ pub struct Leader {
     shipments: Arc<Shipments>,
     kv: Kv,
     stop: Latch,
-    /// Why it does not lead any more, where that is not because another one does.
+    /// Reason why the member does not lead any more, unless another member leads.
     failed: Mutex<Option<Fault>>,
 }
 
@@ -85,7 +85,7 @@ async fn highest_term(
     let kept = promise::load(&*set.seams.disk, &config.dir)?.max(set.seat.term_floor());
     let state = set.set();
     if set.seat.told().recorded_epoch >= state.epoch {
-        // It was the primary of this epoch before, and whoever came later has another epoch.
+        // The member was the primary of this epoch before; a later primary has another epoch.
         return Ok(kept);
     }
     let request = NoteTermReq {
@@ -142,7 +142,7 @@ pub async fn take_over(
     let mut members = Vec::new();
     for member in state.in_sync().filter(|m| m.host != set.seat.host) {
         let reached = set.reached(member, |epoch| attach(&set, member, epoch, term)).await;
-        // What it lacks is sent; whoever has more, or something else, is filled anew.
+        // A member that lacks records gets them. A member that has more, or other records, is filled anew.
         let known = reached.and_then(|(link, last)| {
             let last = last.filter(|last| replica.records_after(*last, 1).is_some())?;
             Some((link, last))
@@ -209,7 +209,7 @@ impl Leader {
         self.set.deposed.is_set()
     }
 
-    /// Nothing more is sent to members.
+    /// Stops sending records to members.
     pub fn stop(&self) {
         self.set.deposed.set();
         self.stop.set();
@@ -229,7 +229,7 @@ impl Leader {
         }
     }
 
-    /// It serves clients.
+    /// Notes that the member serves clients.
     pub fn serves(&self) {
         self.set.seat.tell(|told| told.phase = MemberPhase::Serving);
     }
@@ -246,7 +246,7 @@ impl Leader {
     pub async fn end(&self) {
         self.stop();
         self.kv.abandon();
-        // What was not answered is of no use; whoever serves next has the rest.
+        // Unanswered requests do not matter: the next primary has all others.
         if let Err(fault) = self.kv.clone().close().await {
             tracing::debug!(code = %fault.code, "{fault}");
         }
@@ -353,10 +353,10 @@ impl Leader {
         let mut reached = shipment.reached();
         while self.kv.last_pos().index.saturating_sub(shipment.written()) > NEARLY_THERE {
             self.set.still_fills(&shipment.link)?;
-            // It tells of failures only by the link: looked at now and then.
+            // Failures of the link wake nobody, so the link is checked at this interval.
             let _ = self.seams.timeout_ms(LOOK_EVERY_MS, reached.changed()).await;
         }
-        // Whatever was answered without it is synced there before it counts.
+        // Records that were acknowledged without the learner are synced there before it counts as in sync.
         let synced = async {
             let wanted = self.kv.last_pos().index;
             self.kv.want_synced(wanted);

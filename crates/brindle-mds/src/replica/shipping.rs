@@ -1,7 +1,8 @@
 //! Records on their way to the other members, and how far those are.
 //!
-//! One task for each member sends what its log lacks, one message after the other; another one has it sync when somebody here waits for that.
-//! What all members have whose word is required is told to the log, which answers nothing earlier.
+//! One task for each member sends what its log lacks, one message after the other; another one has it sync
+//! when somebody here waits for that. The log is told how far all required members are, and answers nothing
+//! earlier.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -81,7 +82,7 @@ impl Follows for Shipments {
 impl Shipments {
     /// The log that the records are of. Nothing is answered from it before.
     pub fn serve(&self, kv: Kv) {
-        // There is one in the life of a primary.
+        // A primary starts to serve once in its life.
         drop(self.kv.set(kv));
         self.tell(&self.state.lock());
     }
@@ -109,7 +110,7 @@ impl Shipments {
         shipment.written.fetch_max(answer.written, Ordering::AcqRel);
         shipment.synced.fetch_max(answer.synced, Ordering::AcqRel);
         self.tell(&self.state.lock());
-        // Also where only more was synced.
+        // The progress counts even if only more records were synced.
         shipment.reached.send_replace(answer.written);
     }
 

@@ -89,7 +89,7 @@ impl Glob {
 
     fn run(&self, len: usize, character: impl Fn(usize) -> u32) -> bool {
         let (mut piece, mut at) = (0, 0);
-        // Where to go on when what follows the last star does not match: one character later.
+        // Resume point after the last star, one character later each time that the rest does not match.
         let mut star: Option<(usize, usize)> = None;
         while at < len {
             match self.pieces.get(piece) {
@@ -127,7 +127,7 @@ impl Piece {
     }
 }
 
-/// What follows a `[`, and how many characters it takes with its `]`; `None` if it has none.
+/// Set that follows a `[`, and its length in characters with the `]`; `None` without a `]`.
 fn set(text: &[u32], fold_case: bool) -> Option<(Piece, usize)> {
     let is = |c: u32, wanted: &str| char::from_u32(c).is_some_and(|c| wanted.contains(c));
     let mut at = 0;

@@ -163,7 +163,7 @@ fn stamp(inode: &Inode, of: Stamp) -> Time {
 fn test_layout(test: &Test, inode: &Inode) -> bool {
     let Some(layout) = inode.file.as_ref().map(|file| &file.layout) else { return false };
     let is_in_mdt = layout.inline && inode.size_bytes > 0;
-    // As lfs has it: the last component that has objects, else the first.
+    // The main component is the last one that has objects, else the first, as in lfs.
     let placed = layout.components.iter().rev().find(|c| c.is_placed());
     let Some(main) = placed.or(layout.components.first()) else { return false };
     match test {

@@ -15,12 +15,12 @@ use crate::namespace::{self, NAME_BYTES_MAX};
 use crate::store::dirent::{self, Dirent, HashKey};
 use crate::store::{Inode, Rows, inode};
 
-/// How much one page is.
+/// Bounds of one page.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// The page ends when so many rows were read for it.
     pub rows: usize,
-    /// It ends when it has so many bytes; it has at most one path more.
+    /// Size in bytes at which the page ends; it has at most one path more.
     pub bytes: usize,
 }
 
@@ -59,7 +59,7 @@ pub struct Walk<'a, R: Rows> {
     predicate: Predicate<'a>,
     began: Time,
     levels: Vec<Level>,
-    /// Of the innermost level.
+    /// Path of the innermost level.
     path: Vec<u8>,
     rows_read: usize,
     bytes: usize,
@@ -78,7 +78,7 @@ impl<'a, R: Rows> Walk<'a, R> {
         Walk::page_for(None, rows, hash_key, req, now, limits)
     }
 
-    /// The same for a host that may have numbers of its own for the users and groups that it looks for.
+    /// Like [`Walk::page`], for a host whose nodemap may give users and groups other numbers.
     pub fn page_for(
         host: Option<&'a brindle_net::Limits>,
         rows: &'a R,
@@ -124,7 +124,7 @@ impl<'a, R: Rows> Walk<'a, R> {
         self.judge(&name, &entry, Some(start), 0)
     }
 
-    /// Nobody looks below a directory that they could not have come to.
+    /// Refuses callers that may not search the directories above the start.
     fn check_above(&self, start: &Inode) -> Result<()> {
         if self.req.cred.uid == 0 {
             return Ok(());

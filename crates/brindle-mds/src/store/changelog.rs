@@ -25,7 +25,7 @@ pub struct Reader {
     pub mask: Option<ChangeMask>,
     /// The reader needs no record up to this index.
     pub cleared: u64,
-    /// When it was registered or has cleared something.
+    /// Time at which the reader was registered or last cleared records.
     pub active: Time,
 }
 
@@ -38,7 +38,7 @@ pub struct State {
     pub mask: ChangeMask,
     /// Records up to here went although a reader had not cleared them.
     pub dropped_to: u64,
-    /// In order of number.
+    /// Readers in order of number.
     pub readers: Vec<Reader>,
 }
 
@@ -48,12 +48,12 @@ impl Default for State {
     }
 }
 
-/// How much there is.
+/// Number and bytes of the records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Size {
     /// Records.
     pub records: u64,
-    /// Their bytes, keys included.
+    /// Bytes of the records, keys included.
     pub bytes: u64,
 }
 
@@ -80,7 +80,7 @@ pub fn put_state(t: &mut Changes<'_>, state: &State) {
     t.put_row(keys::meta(STATE), state);
 }
 
-/// How much there is.
+/// Number and bytes of the records.
 pub fn size(rows: &(impl Rows + ?Sized)) -> Result<Size> {
     let key = keys::meta(SIZE);
     let found = rows.row(&key)?.map(|value| row::decode("changelog size", &key, &value)).transpose()?;

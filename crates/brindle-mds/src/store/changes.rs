@@ -27,7 +27,7 @@ pub struct Changes<'a> {
     effects: Effects,
     /// Rows are written in forms up to this level.
     level: FormatLevel,
-    /// Why a row cannot be written at this level.
+    /// Reason why a row cannot be written at this level.
     refusal: Option<Fault>,
 }
 
@@ -47,7 +47,7 @@ pub struct NameEffect {
     pub dir: Ino,
     /// Name.
     pub name: Vec<u8>,
-    /// Where it leads to; `None` for nowhere.
+    /// Target of the name; `None` for none.
     pub to: Option<(Ino, FileType)>,
 }
 
@@ -60,7 +60,7 @@ pub struct InodeEffect {
     pub was_covered_by: Option<Ino>,
     /// The directory whose lease covered the rights of a directory, if they change.
     pub rights_were_covered_by: Option<Ino>,
-    /// Its attributes and the directory whose lease covers them from now on.
+    /// Attributes of the inode, and the directory whose lease covers them from now on.
     pub now: Option<(Attr, Ino)>,
     /// The directory whose lease covers the rights of a directory from now on.
     pub rights_covered_by: Option<Ino>,
@@ -140,7 +140,7 @@ impl<'a> Changes<'a> {
         std::mem::take(self.inodes.get_mut())
     }
 
-    /// Nobody has had this number before: there is no row to look for.
+    /// Notes that the inode number is new: there is no row to look for.
     pub fn number_is_new(&self, ino: Ino) {
         self.inodes.borrow_mut().insert(ino, None);
     }

@@ -48,7 +48,7 @@ pub fn first(
     found.iter().map(|(key, _)| object(key)).collect()
 }
 
-/// How many objects are queued, counted up to `limit`.
+/// Number of queued objects, counted up to `limit`.
 pub fn count(rows: &(impl Rows + ?Sized), limit: usize) -> Result<usize> {
     Ok(rows.rows(&[keys::DESTROY], None, limit)?.len())
 }

@@ -32,12 +32,12 @@ impl HashKey {
     }
 }
 
-/// Where a name leads.
+/// Target of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dirent {
     /// Inode.
     pub ino: Ino,
-    /// Its type.
+    /// Type of the entry.
     pub kind: FileType,
 }
 
@@ -48,7 +48,7 @@ pub struct Found {
     pub hash: u64,
     /// Name.
     pub name: Vec<u8>,
-    /// Where it leads.
+    /// Target of the name.
     pub entry: Dirent,
 }
 

@@ -146,7 +146,7 @@ impl Engine {
         self.kv.is_space_low()
     }
 
-    /// Why the log stopped, if it did.
+    /// Fault that stopped the log, if one did.
     pub fn failed(&self) -> Option<Fault> {
         self.kv.failed()
     }
@@ -161,7 +161,8 @@ impl Engine {
         self.kv.checkpoint_bytes()
     }
 
-    /// Whatever waits for this store fails: another member of its set serves, or nobody of it answers.
+    /// Fails all requests that wait for this store: another member of the set serves, or none of it may
+    /// answer.
     pub fn abandon(&self) {
         self.kv.abandon();
     }

@@ -15,7 +15,7 @@ const CONTROL: &str = "hsm-control";
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Control(pub HsmControl);
 
-/// State of a file. Whoever has no row has no flags and no copy.
+/// State of a file. A file without a row has no flags and no copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
     /// Bits of [`brindle_types::hsm`]. EXISTS follows from `copy`, and DIRTY also from the file.
@@ -29,15 +29,15 @@ pub struct State {
 /// An action that is queued or under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Action {
-    /// Its kind.
+    /// Kind of the action.
     pub kind: HsmKind,
     /// The archive.
     pub archive: u32,
-    /// Who asked: users get their turns.
+    /// User that asked: users take turns.
     pub uid: u32,
-    /// Its number, in the order of asking.
+    /// Number of the action, in the order of requests.
     pub cookie: Pair,
-    /// When somebody asked.
+    /// Time of the request.
     pub asked: Time,
     /// The attempt that is under way.
     pub running: Option<Running>,
@@ -48,9 +48,9 @@ pub struct Action {
 /// An attempt at an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Running {
-    /// Its number.
+    /// Number of the attempt.
     pub attempt: Pair,
-    /// Who has it.
+    /// Agent that has the attempt.
     pub agent: [u8; 16],
     /// Contents of the file when it was given out.
     pub data_version: Pair,

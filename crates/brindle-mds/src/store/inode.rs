@@ -13,7 +13,7 @@ use super::{Changes, Rows, append, keys, row, watch};
 
 /// Size that stat shows for a directory.
 pub const DIR_SIZE_BYTES: u64 = 4096;
-/// What an extended attribute or ACL flag costs nothing to look up without.
+/// Unit in which the space of inline data is counted.
 const SECTOR_BYTES: u64 = 512;
 
 /// An inode.
@@ -47,7 +47,7 @@ pub struct Inode {
     pub btime: Time,
     /// Directory of the one name, or of any of several; itself for the root.
     pub parent: Ino,
-    /// That name.
+    /// Name in the parent directory.
     pub name_hint: Vec<u8>,
     /// Changes when contents do; means nothing while `open_for_write` is set.
     pub data_version: Pair,
@@ -61,20 +61,20 @@ pub struct Inode {
     pub attr_epoch: Pair,
     /// Raised by truncates.
     pub truncate_epoch: Pair,
-    /// Of regular files.
+    /// Part of the inode that only regular files have.
     pub file: Option<FileBody>,
-    /// Of directories: the default for new files, where this directory has one.
+    /// Default layout for new files of a directory, if it has one.
     pub layout_policy: Option<LayoutPolicy>,
     /// The project that it counts for; 0 for none.
     pub project: u32,
-    /// Of directories: what is made in it gets its project, and directories this flag.
+    /// Flag of a directory: new entries get its project, and new subdirectories this flag.
     pub inherits_project: bool,
 }
 
 /// The part of an inode that only regular files have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileBody {
-    /// Where the bytes lie.
+    /// Layout of the file.
     pub layout: Layout,
     /// Layout changes so far.
     pub layout_gen: u32,
@@ -103,7 +103,7 @@ impl Inode {
         self.file.as_ref().is_some_and(|f| f.layout.inline)
     }
 
-    /// For whom it counts.
+    /// User, group and project that the inode counts for.
     pub fn owners(&self) -> Owners {
         Owners { uid: self.uid, gid: self.gid, project: self.project }
     }
@@ -160,13 +160,13 @@ impl Inode {
         }
     }
 
-    /// Likewise, to change it.
+    /// Like `file`, for changes.
     pub fn file_mut(&mut self) -> Result<&mut FileBody> {
         self.file()?;
         Ok(self.file.as_mut().expect("checked one line above"))
     }
 
-    /// What stat shows of it while nobody writes.
+    /// Attributes of the inode, valid while no client writes it.
     pub fn attr(&self) -> Attr {
         let first = self.file.as_ref().and_then(|f| f.layout.components.first());
         let stripe_size = first.map(|component| component.stripe_size_bytes);
@@ -277,7 +277,7 @@ pub fn delete(t: &mut Changes<'_>, inode: &Inode) -> Result<()> {
     let effect = InodeEffect {
         ino: inode.ino,
         was_covered_by: old.as_ref().and_then(Inode::covered_by),
-        // Its name has gone first.
+        // The name of the inode was removed first.
         rights_were_covered_by: None,
         now: None,
         rights_covered_by: None,

@@ -36,10 +36,10 @@ pub const WATCH: u8 = b'W';
 pub const CHANGE: u8 = b'L';
 /// Copies in archives, and actions on them.
 pub const HSM: u8 = b'H';
-/// One of a kind: format, reservations.
+/// Single rows: format, reservations.
 pub const META: u8 = b'M';
 
-/// The one shard that a directory has so far.
+/// Number of the only shard of a directory.
 pub const SHARD: u16 = 0;
 
 /// Builds a key.

@@ -23,9 +23,10 @@ pub struct Limit {
     pub inodes_soft: u64,
     /// Most allocated bytes for longer than the grace time.
     pub bytes_soft: u64,
-    /// When the grace time of inodes ends, in seconds since 1970; `None` while no more than the soft limit is used.
+    /// End of the grace time of inodes, in seconds since 1970; `None` while no more than the soft limit is
+    /// used.
     pub inodes_grace_end: Option<i64>,
-    /// When the grace time of bytes ends.
+    /// End of the grace time of bytes.
     pub bytes_grace_end: Option<i64>,
     /// The default limits count. In the row they are zeros.
     pub is_default: bool,
@@ -150,12 +151,12 @@ impl Form for Settings {
 }
 
 impl Settings {
-    /// Those of one kind of owner.
+    /// Settings of one kind of owner.
     pub fn of(&self, kind: Kind) -> &KindSettings {
         &self.0[kind as usize]
     }
 
-    /// These, with others for one kind of owner.
+    /// Settings with `settings` for one kind of owner.
     pub fn with(mut self, kind: Kind, settings: KindSettings) -> Settings {
         self.0[kind as usize] = settings;
         self

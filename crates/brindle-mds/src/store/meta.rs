@@ -29,7 +29,7 @@ pub struct Format {
 /// Terms of which only the part before a backup is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LostTerms {
-    /// From the term in which the backup was made up to that of the restored MDT, for each restore.
+    /// Terms of each restore: from the term in which the backup was made up to that of the restored MDT.
     pub ranges: Vec<std::ops::Range<u32>>,
 }
 

@@ -10,7 +10,7 @@ pub fn put(t: &mut Changes<'_>, ino: Ino) {
     t.put(keys::of_ino(keys::ORPHAN, ino), Bytes::from_static(&[row::FIRST_VERSION]));
 }
 
-/// It has a name again, or is purged.
+/// Removes the orphan row: the inode has a name again, or is purged.
 pub fn delete(t: &mut Changes<'_>, ino: Ino) {
     t.delete(keys::of_ino(keys::ORPHAN, ino));
 }

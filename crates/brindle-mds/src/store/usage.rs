@@ -8,7 +8,7 @@ use super::{Inode, Rows, for_each, keys, row};
 
 row::first_form!(Usage);
 
-/// Whose usage.
+/// Kind of owner of a usage counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Kind {
@@ -25,7 +25,7 @@ impl Kind {
     pub const ALL: [Kind; 3] = [Kind::User, Kind::Group, Kind::Project];
 }
 
-/// For whom an inode counts.
+/// User, group and project that an inode counts for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owners {
     /// User.

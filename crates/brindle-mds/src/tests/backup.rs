@@ -61,7 +61,7 @@ fn a_backup_is_of_one_moment_and_one_at_a_time() {
         assert!(!first.is_last);
         let unknown = rig.ask(A, BackupReadReq { moment: first.moment ^ 1, after: Bytes::new() }).await;
         assert_eq!(code(unknown), Some(Code::TryAgain));
-        // It goes on where it is asked to, as often as it is asked.
+        // A page can be read from any start, any number of times.
         let after = first.rows.last().expect("rows").0.clone();
         let page = || rig.ask(A, BackupReadReq { moment: first.moment, after: after.clone() });
         assert_eq!(page().await, page().await);

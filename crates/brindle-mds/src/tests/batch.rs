@@ -1,4 +1,4 @@
-//! What a batch in the making shows of itself.
+//! Tests of a batch's view of its own changes.
 
 use brindle_types::Ino;
 

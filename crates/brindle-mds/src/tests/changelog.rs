@@ -32,7 +32,7 @@ async fn page(rig: &Rig, reader: Option<u32>, start: u64) -> ChangelogReadResp {
     rig.ask(A, req).await.expect("read")
 }
 
-/// Everything from an index on.
+/// Reads all records from an index on.
 async fn read(rig: &Rig, reader: u32, mut start: u64) -> Vec<(u64, Change)> {
     let mut all = Vec::new();
     loop {
@@ -53,7 +53,7 @@ async fn info(rig: &Rig) -> ChangelogInfoResp {
     rig.ask(A, ChangelogInfoReq { cred: root() }).await.expect("told")
 }
 
-/// What has to go has gone.
+/// Removes all records that are due.
 async fn tidied(rig: &Rig) {
     while crate::changelog::remove_some(&rig.mdt).await.expect("removed") {}
 }
@@ -424,7 +424,7 @@ impl Follower {
             ChangeKind::Rename => {
                 let source = change.source.expect("a source");
                 let from = (source.parent, source.name);
-                // Of an exchange, the other half has it already.
+                // The other half of an exchange has moved the name already.
                 if self.names.get(&from) == Some(&source.ino) {
                     self.names.remove(&from);
                 }

@@ -59,7 +59,7 @@ fn a_cut_that_an_ost_refuses_is_not_made_later() {
             );
         }
         rig.osts.broken.lock().clear();
-        // From here on people write and sync; nothing may cut what they have written.
+        // From here on users write and sync; nothing may cut their writes.
         rig.osts.calls.lock().clear();
         expire::end(&rig.mdt, B, "a test").await;
         let attr = rig.ask(A, GetattrReq { ino, report: None }).await.expect("found").attr;
@@ -74,7 +74,7 @@ fn a_cut_that_an_ost_refuses_is_not_made_later() {
     });
 }
 
-/// What a writer tells of under the epoch of before, while the cut is given up, counts for nothing; its bytes do.
+/// A report of a writer under the old epoch, while the cut is given up, counts for nothing. Its bytes count.
 #[test]
 fn bytes_that_are_written_while_a_cut_is_refused_are_part_of_the_file() {
     run(async {
@@ -189,7 +189,7 @@ fn partial_truncates_cut_the_objects_and_old_reports_do_not_undo_them() {
     });
 }
 
-/// What is written and synced under the epoch of a cut would be cut at those OSTs that are still to be asked.
+/// Bytes written and synced under the new epoch would be cut at the OSTs that are still to be asked.
 #[test]
 fn the_epoch_of_a_cut_is_told_with_new_times_only_once_the_cut_is_over() {
     run(async {

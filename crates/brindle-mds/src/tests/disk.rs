@@ -20,7 +20,7 @@ pub struct MemFile(Arc<Mutex<Contents>>);
 #[derive(Default)]
 pub struct MemDisk {
     files: Mutex<BTreeMap<String, MemFile>>,
-    /// What `space` says.
+    /// Answer of `space`.
     pub free_bytes: Mutex<Option<u64>>,
 }
 

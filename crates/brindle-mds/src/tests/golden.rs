@@ -20,12 +20,12 @@ use crate::store::session::Session;
 use crate::store::usage::{Kind, Usage};
 use crate::store::{Inode, row};
 
-/// As a file system of today writes it.
+/// Row in the newest form.
 fn encoded<T: row::Form>(value: &T) -> Bytes {
     row::encode(row::FormatLevel::NEWEST, value).expect("the newest level holds every form")
 }
 
-/// As a file system of release 0.1.0 has it.
+/// Row in the form of release 0.1.0.
 fn first<T: row::Form>(value: &T) -> Bytes {
     row::encode(row::FormatLevel::FIRST, value).expect("the first level holds it")
 }

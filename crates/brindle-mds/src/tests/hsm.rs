@@ -222,7 +222,7 @@ fn what_was_written_meanwhile_makes_the_copy_worthless() {
     });
 }
 
-/// What an agent would be given, without giving it out.
+/// Actions that an agent would be given; none is given out.
 fn take_now(rig: &Rig) -> Vec<Ino> {
     rig.mdt.live().hsm.pick(&[], 8)
 }
@@ -251,7 +251,7 @@ fn an_attempt_that_was_given_to_another_agent_counts_no_more() {
         done(&rig, &second, HsmOutcome::Archived(copy(&second))).await.expect("told twice");
         assert_eq!(flags(&rig, ino).await, ARCHIVED);
         assert_eq!(code(done(&rig, &second, HsmOutcome::Removed).await), Some(Code::StaleAttempt));
-        // One that takes every agent with it ends in the end.
+        // An action that takes down every agent ends after some attempts.
         act(&rig, ino, HsmAsk::Remove).await.expect("queued");
         for _ in 0..hsm::LOST_ATTEMPTS_MAX {
             assert_eq!(take(&rig, AGENT).await.len(), 1);
@@ -359,7 +359,7 @@ fn whoever_waits_for_a_restore_hears_why_it_failed() {
         let from = restored(&rig, 5, "too short").await;
         assert!(done(&rig, &work, HsmOutcome::Restored(from)).await.is_err());
         assert_eq!(flags(&rig, ino).await, ARCHIVED | HSM_RELEASED);
-        // And a lost copy is not waited for.
+        // A lost copy is not waited for.
         act(&rig, ino, HsmAsk::Cancel).await.expect("given up");
         let set = HsmSetReq { ino, set: HSM_LOST, clear: 0, archive: None, cred: root() };
         rig.ask(A, set).await.expect("set");

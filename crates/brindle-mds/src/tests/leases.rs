@@ -87,8 +87,8 @@ fn lookups_bring_leases_and_changes_bring_what_they_changed() {
     });
 }
 
-/// The answers to two threads of one client may overtake each other. Whoever has a file open for writing must not be shown what was
-/// known of it before anybody had, whichever of them comes first.
+/// The answers to two threads of one client may overtake each other. A thread that has a file open for
+/// writing must not see attributes from before that open, whichever answer comes first.
 #[test]
 fn every_open_for_writing_tells_that_the_attributes_are_covered_no_more() {
     run(async {
@@ -112,8 +112,8 @@ fn every_open_for_writing_tells_that_the_attributes_are_covered_no_more() {
     });
 }
 
-/// A thread is killed while it makes a directory, another one makes it again and is told that it is there. Which answer comes first is
-/// open, and who was told that it is there must find it.
+/// A thread is killed while it makes a directory, another one makes it again and is told that it is there.
+/// The order of the answers is open, and a thread that was told that the directory exists must find it.
 #[test]
 fn a_change_of_names_that_is_refused_tells_where_they_lead() {
     run(async {
@@ -310,7 +310,8 @@ fn a_client_that_has_come_by_another_connection_is_asked_again_there() {
     });
 }
 
-/// It is told of the attribute epoch that its open was too early for: reports under the old one move no times.
+/// The writer is told of the attribute epoch that its open was too early for: reports under the old one move
+/// no times.
 #[test]
 fn who_opens_a_file_for_writing_while_its_times_are_about_to_be_set_is_told_of_that() {
     run(async {
@@ -382,7 +383,7 @@ fn who_is_being_ended_is_not_resumed_and_need_not_be_waited_for_once_it_begins_a
             let (host, mount) = ("cn1".to_owned(), "/mnt".to_owned());
             SessionOpenReq { client_uuid: [B.0 as u8; 16], host, mount, resume }
         };
-        // Its lease counts for a minute.
+        // The lease of the client counts for a minute.
         let later = rig.mdt.seams().now().plus_ms(60_000);
         rig.mdt.live_mut().sessions.get_mut(&B).expect("lives").renewed = later;
         let ended = rig.mdt.seams().timeout_ms(20, expire::end(&rig.mdt, B, "a test")).await;

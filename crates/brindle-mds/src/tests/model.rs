@@ -86,7 +86,7 @@ impl Model {
         }
     }
 
-    /// What rename must answer, or `None` for success.
+    /// Expected refusal of a rename, or `None` for success.
     fn rename_refusal(&self, from: (Ino, &str), to: (Ino, &str), exchange: bool) -> Option<Code> {
         let Some(source) = self.child(from.0, from.1) else { return Some(Code::NotFound) };
         let target = self.child(to.0, to.1);

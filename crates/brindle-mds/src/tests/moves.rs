@@ -30,7 +30,7 @@ async fn file(rig: &Rig, len_bytes: usize) -> (Ino, OpenGrant) {
     (ino, grant)
 }
 
-/// As a client writes to the only stripe of the first component.
+/// Writes as a client does, to the only stripe of the first component.
 fn put(rig: &Rig, ino: Ino, grant: &OpenGrant, at: usize, bytes: &[u8]) {
     let component = &grant.layout.components[0];
     let object = ObjectId { ino, generation: component.generation, stripe: 0 };
@@ -275,7 +275,7 @@ fn a_move_of_a_file_without_a_name_comes_to_its_end_although_its_only_holder_is_
     });
 }
 
-/// Nobody else gives up what was copied: it would be in the way of an OST that is to be removed.
+/// Copies that nobody gives up would be in the way when their OST is to be removed.
 #[test]
 fn a_move_whose_caller_is_ended_meanwhile_leaves_no_copies() {
     run(async {
@@ -292,7 +292,7 @@ fn a_move_whose_caller_is_ended_meanwhile_leaves_no_copies() {
             }
             crate::expire::end(&rig.mdt, B, "it is silent").await;
         };
-        // Its OSTs are told of the end of a session; those that are down are waited for in the background.
+        // The OSTs are told of the end of a session; OSTs that are down are waited for in the background.
         let (moved, ()) = tokio::join!(rig.ask(B, migrate(ino, 0)), async {
             let _ = rig.mdt.seams().timeout_ms(10_000, ended).await;
             rig.osts.down.lock().clear();

@@ -68,7 +68,7 @@ fn what_nobody_writes_is_opened_and_whoever_writes_is_not_bothered() {
         assert_eq!(answer.opened[0].as_ref().map(|opened| opened.grant.mode), Some(OpenMode::Cached));
         assert_eq!(rig.clients.take_asked(), [], "nobody was asked for anything");
         assert!(is_open(&rig, B, quiet) && !is_open(&rig, B, written));
-        // It is a handle like any other: a writer recalls what came with it.
+        // The prefetched handle is an ordinary one: a writer recalls the right that came with it.
         let decision = rig.mdt.live().opens.decide(quiet, A, WO, false);
         assert_eq!(decision, Decision::Recall(Recall::ReadCache, vec![B]));
 
@@ -117,7 +117,7 @@ fn an_answer_fits_into_a_message_whatever_the_layouts() {
         let opened = answer.opened.iter().flatten().count();
         assert!(opened > OPENS_AHEAD_MAX * 3 / 4, "{opened} of the largest");
 
-        // What is counted for a file is more than it takes, also with the widest layout.
+        // The estimate for a file exceeds the size that its answer takes, also with the widest layout.
         let mut wide = inode::get(rig.mdt.engine(), inodes[0]).expect("there");
         let layout = &mut wide.file_mut().expect("a file").layout;
         layout.components.resize(8, layout.components[0].clone());

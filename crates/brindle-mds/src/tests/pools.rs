@@ -96,7 +96,7 @@ fn an_ost_that_is_drained_gets_nothing_new() {
         }
         assert_eq!(Vec::from_iter(seen), [0, 3]);
 
-        // Of a pool, those that are left; as many stripes as there are.
+        // A pool offers the OSTs that are left; there are as many stripes as OSTs.
         let d = rig.mkdir(TOP, "pooled").await.expect("made").ino;
         let policy = StripePolicy {
             count: Some(-1),
@@ -110,7 +110,7 @@ fn an_ost_that_is_drained_gets_nothing_new() {
         let fault = rig.ask(A, create_req(d, "none", RW)).await.expect_err("no place");
         assert_eq!((fault.code, &fault.why[..]), (Code::PoolEmpty, &["all its OSTs are drained".into()][..]));
 
-        // Who asks for it by name is told.
+        // A request that names the drained OST is refused.
         let file = rig.ask(A, create_req(TOP, "mine", RW)).await.expect("made").attr.ino;
         let here = StripePolicy { start_ost: Some(3), ..Default::default() };
         assert_eq!(code(rig.ask(A, set(file, here)).await), Some(Code::BadStripe));
@@ -144,7 +144,8 @@ fn files_on_an_ost_are_counted_and_nobody_waits_for_one_that_is_removed() {
         rig.close(A, ino, handle).await.expect("closed");
         assert_eq!(used(ost).await.files, 0);
 
-        // Its objects are queued, and somebody insists on an answer; both end when the OST is removed.
+        // Objects of the file are queued, and a caller insists on an answer; both end when the OST is
+        // removed.
         assert_eq!(destroy_some(&rig.mdt).await, Ok(Progress::Unanswered));
         let question = FenceSessionReq { session: SessionId(77), epoch: Pair { term: 1, counter: 1 } };
         let insisting = rig.mdt.osts().insist(ost, &question);

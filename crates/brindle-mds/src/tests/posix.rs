@@ -1,4 +1,4 @@
-//! What POSIX says of each operation.
+//! Tests of the requirements of POSIX, by operation.
 
 use brindle_types::attr::Time;
 use brindle_types::{Attr, Code, FileType, Ino, Result, StripePolicy};

@@ -240,7 +240,7 @@ fn what_only_the_osts_know_of_a_file_counts_for_its_new_project() {
             answer.room.and_then(|room| room.project_bytes).expect("limited")
         };
         assert_ne!(room(4096).await, 0, "all is counted");
-        // Somebody has written it whose reports do not say what it has allocated.
+        // A writer whose reports do not tell allocated bytes has written the file.
         rig.osts.objects.lock().values_mut().for_each(|data| data.resize(900 << 10, 1));
         rig.mdt.live_mut().uncount(shared, Owners { uid: 0, gid: 0, project: 0 });
         set(&rig, shared, root(), Some(7), None).await.expect("set");

@@ -1,4 +1,4 @@
-//! What users and groups use is told to themselves and to root, and is kept below their limits: hard, soft and default ones.
+//! Tests of quota: users see their own usage, root sees all; usage stays below hard, soft and default limits.
 
 use brindle_types::{Code, Ino, Result};
 use brindle_wire::mds::create::CreateReq;
@@ -155,7 +155,7 @@ fn mounts_get_room_under_both_limits_and_hear_that_there_are_some() {
         assert_eq!(room(1 << 16, RoomUse::default()).await, (Some(1 << 17), Some(1 << 16)));
         let held = RoomUse { held_bytes: 1 << 20, uncounted_bytes: 0 };
         assert_eq!(room(1, held).await, (Some(0), Some(1 << 13)));
-        // Nobody knows what became of these bytes; the file is asked, and has none.
+        // The fate of these bytes is unknown; the file is asked, and has none.
         let uncounted = RoomUse { held_bytes: 0, uncounted_bytes: 1 << 20 };
         assert_eq!(room(1 << 16, uncounted).await, (Some(1 << 17), Some(1 << 16)));
     });
@@ -234,7 +234,7 @@ fn a_soft_limit_may_be_exceeded_until_its_grace_time_is_over() {
         make(&rig, "third", 1000).await.expect("it is not over");
         assert_eq!(show(&rig, BOB).await.inodes_grace_end, Some(end), "nor does it begin anew");
 
-        // Whoever comes back under the limit has the whole time again; this one is of no time at all.
+        // An owner that comes back under the limit gets the whole grace time again; here the grace time is 0.
         rig.unlink(Ino::ROOT, "third").await.expect("removed");
         rig.unlink(Ino::ROOT, "second").await.expect("removed");
         assert_eq!(show(&rig, BOB).await.inodes_grace_end, None);

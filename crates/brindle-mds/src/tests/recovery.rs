@@ -1,4 +1,4 @@
-//! What is recovered of writers that are gone, and what clients declare again after a restart.
+//! Tests of the recovery of files of dead writers, and of declarations after a restart.
 
 use brindle_types::{Ino, SessionId};
 use brindle_wire::Op;
@@ -18,7 +18,7 @@ async fn written_by_both(rig: &Rig) -> Ino {
     ino
 }
 
-/// Somebody writes up to byte 5000, and tells the MDT nothing of it.
+/// Writes up to byte 5000 without a report to the MDT.
 fn grow(rig: &Rig) {
     rig.osts.objects.lock().values_mut().for_each(|data| data.resize(5000, 7));
 }
@@ -56,7 +56,7 @@ fn a_writer_that_closes_before_the_objects_are_asked_leaves_the_end_of_the_write
     });
 }
 
-/// What one recovery has seen need not be all that the other writer wrote before it was gone.
+/// One recovery may not have seen all that the other writer wrote before it was gone.
 #[test]
 fn the_write_session_of_two_dead_writers_ends_with_the_last_recovery() {
     run(async {

@@ -47,11 +47,11 @@ pub struct Clients {
     /// Report that a session answers with for a file, once.
     pub reports: Mutex<BTreeMap<(SessionId, Ino), brindle_wire::mds::report::WriteReport>>,
     pub silent: Mutex<Vec<SessionId>>,
-    /// Their connection has ended and the MDT does not know: what they are asked is never answered.
+    /// Sessions whose connection has ended unnoticed by the MDT: requests to them are never answered.
     pub cut_off: Mutex<Vec<SessionId>>,
-    /// They have writes under way that do not end.
+    /// Sessions with writes under way that do not end.
     pub unsettled: Mutex<Vec<SessionId>>,
-    /// What happens when somebody is told of a new layout or a cut, before it answers; once.
+    /// Action to run once when a session is told of a new layout or a cut, before it answers.
     pub when_told: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
@@ -113,9 +113,9 @@ pub struct FakeOsts {
     pub destroyed: Mutex<Vec<ObjectId>>,
     pub calls: Mutex<Vec<(u16, Op)>>,
     pub down: Mutex<Vec<u16>>,
-    /// Those whose disk gives errors: they answer, and do nothing.
+    /// OSTs whose disk returns errors: they answer, and do nothing.
     pub broken: Mutex<Vec<u16>>,
-    /// What the disks of all of them cannot do at present.
+    /// Operations that the disks of all OSTs refuse at present.
     pub refused: Mutex<Vec<Op>>,
     /// Objects that their disks do not let go.
     pub stuck: Mutex<Vec<ObjectId>>,
@@ -135,7 +135,7 @@ fn change(data: &[u8]) -> ChangeResp {
     ChangeResp { boot_term: 1, marks: Marks::None, takings: Vec::new(), allocated_bytes: data.len() as u64 }
 }
 
-/// As an OST cuts: only the object with the last byte is made or extended.
+/// Cuts as an OST does: only the object with the last byte is made or extended.
 fn cut(objects: &mut BTreeMap<(u16, ObjectId), Vec<u8>>, ost: u16, req: &TruncateObjectReq) -> ChangeResp {
     let key = (ost, req.object);
     if req.make {
@@ -148,7 +148,7 @@ fn cut(objects: &mut BTreeMap<(u16, ObjectId), Vec<u8>>, ost: u16, req: &Truncat
     change(data)
 }
 
-/// As an OST copies: holes stay holes, and no object is made for them.
+/// Copies as an OST does: holes stay holes, and no object is made for them.
 fn copy(objects: &mut BTreeMap<(u16, ObjectId), Vec<u8>>, ost: u16, req: &CopyRangeReq) -> ChangeResp {
     let from = objects.get(&(req.source_ost, req.source)).cloned().unwrap_or_default();
     let from = from.into_iter().skip(req.source_offset as usize).take(req.len_bytes as usize);
@@ -177,7 +177,7 @@ impl FakeOsts {
     }
 }
 
-/// How often a call looks whether its OST is there again.
+/// Interval at which a call checks whether its OST is there again.
 const AGAIN: std::time::Duration = std::time::Duration::from_millis(1);
 
 impl OstCalls for Arc<FakeOsts> {
@@ -277,7 +277,7 @@ impl FakeOsts {
     }
 }
 
-/// Everything around one MDT.
+/// One MDT with its surroundings.
 pub struct Rig {
     pub disk: Arc<MemDisk>,
     pub clients: Arc<Clients>,
@@ -377,7 +377,7 @@ impl Rig {
         self.mdt = open(&self.seams, &clients, &osts).await.expect("opened again");
     }
 
-    /// Nothing is wrong with the rows.
+    /// Checks that nothing is wrong with the rows.
     pub fn verify(&self) {
         for hot in self.mdt.engine().hot().all() {
             let row = inode::find(self.mdt.engine(), hot.ino);

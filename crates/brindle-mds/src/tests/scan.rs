@@ -35,7 +35,7 @@ impl Dice {
     }
 }
 
-/// What there is: every path with its attributes and, of files, its layout.
+/// Contents of the tree: every path with its attributes and, for files, the layout.
 type Tree = BTreeMap<String, (Attr, Option<Layout>)>;
 
 fn rename_req(dir: Ino, from: &str, to: &str) -> RenameReq {

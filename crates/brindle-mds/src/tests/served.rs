@@ -103,7 +103,7 @@ impl Client {
         Client { peer, recalled, session, epoch, uuid, sequence: Mutex::new(0) }
     }
 
-    /// The same client over another connection.
+    /// Connects the same client a second time.
     async fn by_another_way(&self, cluster: &Cluster, nid: &Nid) -> Client {
         let (session, epoch) = (self.session, self.epoch);
         let again = Client { session, epoch, ..Client::new(cluster, nid, self.uuid) };
@@ -168,7 +168,7 @@ impl Cluster {
         Cluster { seams, transport, mgs: mgs.expect("an MGS") }
     }
 
-    /// The same, with the files of an MDT.
+    /// A cluster with the files of an MDT.
     async fn formatted() -> Cluster {
         let cluster = Cluster::new().await;
         let fs = "scratch".parse().expect("name");
@@ -352,7 +352,7 @@ fn a_silent_client_is_ended_and_may_begin_again() {
         let mut a = Client::connect(&cluster, mdt.local_nid(), 1).await;
         let req = create_req(Ino::ROOT, "f", RW);
         let ino = a.ask(req.clone()).await.expect("made").attr.ino;
-        // Somebody else is heard all the time: where nobody is, it may be the MDT's own fault.
+        // Another client is heard all the time: if none were, the MDT might suspect itself.
         let b = Client::connect(&cluster, mdt.local_nid(), 2).await;
         while code(a.ask(MdtStatfsReq {}).await) != Some(Code::StaleSession) {
             b.ask(SessionRenewReq {}).await.expect("renewed");

@@ -123,7 +123,7 @@ fn a_convert_that_a_power_cut_took_leaves_garbage_and_nothing_else() {
     run(async {
         let rig = Rig::new().await;
         let (ino, grant) = small(&rig).await;
-        // What was written to objects under a layout that the MDT does not know is nobody's ...
+        // An object written under a layout that the MDT does not know belongs to no file ...
         let lost = ObjectId { ino, generation: grant.layout.components[0].generation, stripe: 0 };
         let question = OwnerQueryReq { objects: vec![lost], ost: 0 };
         let answer = rig.ask(A, question).await.expect("answered");
@@ -153,7 +153,7 @@ fn objects_of_a_convert_that_was_cut_short_say_nothing_of_the_size() {
         let convert = rig.ask(A, ConvertReq { ino, offset: 0, len_bytes: 1, promised: false });
         let converted = rig.mdt.seams().timeout_ms(100, convert).await;
         assert!(converted.is_none_or(|answer| answer.is_err()), "it comes to its first batch only");
-        // As after a power cut that took the second one, with all that was written upon it.
+        // A power cut took the second batch, with all that was written upon it.
         let begun = inode::get(rig.mdt.engine(), ino).expect("there");
         assert!(begun.is_inline() && begun.may_have_objects());
         let (ost, object) = crate::attrs::objects(&begun)[0];
@@ -262,7 +262,8 @@ fn appends_of_others_do_not_wait_for_a_session_whose_end_a_restart_cut_short() {
         let (ino, _) = converted(&rig).await;
         let reserve = |number| AppendReserveReq { ino, len_bytes: 10, number };
         rig.ask(A, reserve(1)).await.expect("reserved");
-        // Its OSTs are not told of its end, so it does not come to giving up what the session holds.
+        // The OSTs are not told of the end of the session, so the MDT does not come to giving up its
+        // reservations.
         rig.osts.down.lock().extend(0..4);
         rig.mdt.live_mut().sessions.get_mut(&A).expect("lives").renewed = Mono::default();
         let ended = rig.mdt.seams().timeout_ms(100, expire::end(&rig.mdt, A, "it is silent")).await;
@@ -278,8 +279,8 @@ fn appends_of_others_do_not_wait_for_a_session_whose_end_a_restart_cut_short() {
     });
 }
 
-/// Whoever asks again for its place, because an OST has refused the bytes, is told it whatever the OSTs say meanwhile: a place that nobody
-/// knows to be his would never be given up.
+/// A client whose bytes an OST has refused asks again for its place, and is told it whatever the OSTs say
+/// meanwhile. A place that no client knows to be its own would never be given up.
 #[test]
 fn a_place_is_told_again_also_where_the_objects_cannot_be_asked() {
     run(async {
@@ -564,7 +565,7 @@ fn components_get_osts_when_they_are_written() {
         assert!(last.layout.epoch > first.layout.epoch && last.layout.body == first.layout.body);
         assert_eq!(rig.ask(A, place(0, 1)).await.expect("is placed").layout, last.layout);
 
-        // Who has it open learns of new objects before anybody writes to them.
+        // Clients that have the file open learn of new objects before any client writes to them.
         open(&rig, B, ino, 7, RW).await;
         rig.clients.take_asked();
         let all = rig.ask(A, place(0, EOF)).await.expect("placed");

@@ -24,12 +24,12 @@ const MGS_NIDS_MAX: usize = brindle_net::peer::RAILS_MAX;
 /// Longest directory of a target, bytes.
 const DIR_MAX_BYTES: usize = 4096;
 const DAY_S: i64 = 24 * 3600;
-/// What the list says of a certificate is not written anew for less than this.
+/// Age of the list's entry of a certificate below which it is not written anew, in seconds.
 const RENEWED_S: i64 = DAY_S;
 /// Removed keys are kept for so long behind the end of their last certificate: the clock of the MGS may have been wrong.
 const REMOVED_KEPT_S: i64 = 365 * DAY_S;
 
-/// When a certificate that is issued now ends.
+/// End of a certificate that is issued now.
 pub fn certificate_ends_s(now_s: i64) -> i64 {
     now_s + CERTIFICATE_DAYS * DAY_S
 }
@@ -122,7 +122,7 @@ pub(crate) fn renew(
     now_s: i64,
 ) -> Result<(Vec<Change>, Option<HostRow>)> {
     if rows.is_removed(&key) {
-        // Its connection ends at this moment.
+        // The connection of the host ends at this moment.
         return Err(Fault::new(Code::HostRemoved).subject(host.to_owned()).why("its key was removed"));
     }
     // Hosts whose identity was made by hand are not in the list; they are known by their certificate only.
@@ -142,7 +142,8 @@ pub(crate) fn renew(
     Ok((vec![Change::Host(row.clone())], Some(row)))
 }
 
-/// A new token. Those that ended are forgotten on this occasion, and removed keys that have no certificate any more.
+/// A new token. Tokens that have ended are forgotten on this occasion; so are removed keys that have no
+/// certificate any more.
 pub(crate) fn create_token(
     rows: &Rows,
     req: &CreateTokenReq,
@@ -433,7 +434,7 @@ pub(crate) fn check_dir(rows: &Rows, row: &HostRow, dir: &str) -> std::result::R
     }
 }
 
-/// Why a path is not that of a directory in which targets may lie.
+/// Checks that a path is that of a directory in which targets may lie; `Err` has the reason why not.
 pub(crate) fn check_path(dir: &str) -> std::result::Result<(), String> {
     let is_plain = dir.split('/').skip(1).all(|part| !part.is_empty() && part != "." && part != "..");
     if !dir.starts_with('/') || !is_plain || dir.len() > DIR_MAX_BYTES || dir.contains('\0') {

@@ -1,4 +1,4 @@
-//! What daemons of hosts have told lately: volatile, as liveness of targets is.
+//! Latest reports of the daemons of hosts: volatile, like the liveness of targets.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ impl Heard {
         self.hosts.remove(host);
     }
 
-    /// How long ago the daemon was heard of, in milliseconds; its release; its targets.
+    /// Time since the daemon was heard of, in milliseconds; its release; its targets.
     pub(crate) fn of(&self, host: &str, now: Mono) -> (Option<u64>, String, Vec<HostedTarget>) {
         let words = self.hosts.get(host).cloned().unwrap_or_default();
         (words.at.map(|at| now.ms_since(at)), words.software, words.targets)

@@ -368,7 +368,7 @@ mod tests {
         let (changes, _) =
             super::change(&rows, "lab", &NodemapChange::Remove, &IdMapEdit::default()).expect("removed");
         assert_eq!(changes, [Change::NoNodemap("lab".into()), Change::NoIdMap("lab".into())]);
-        // One of the same name does not take over what was left behind.
+        // A new nodemap of the same name does not take over the old mapping.
         let version = rows.version() + 1;
         rows.apply(changes[0].clone(), version);
         let add = NodemapChange::Add(NodemapEdit::default());

@@ -1,4 +1,5 @@
-//! Orders to start anew, for daemons of hosts: volatile. Whoever gave one looks whether it was carried out, and gives it again if the MGS has changed.
+//! Orders to start anew, for daemons of hosts: volatile. The caller checks whether its order was carried out,
+//! and repeats it if the MGS has changed.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,7 @@ use brindle_stdx::watch;
 /// A daemon, and what it is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Order {
-    /// Its start that was heard last.
+    /// Number of the daemon's last known start.
     start: u64,
     /// Whether that start is to end.
     restart: bool,

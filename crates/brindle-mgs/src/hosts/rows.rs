@@ -44,15 +44,15 @@ const PREFIXES: [&str; 10] =
 /// A host that has joined.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostRow {
-    /// Its name.
+    /// Name of the host.
     pub name: String,
-    /// Its key: SHA-256 of the public half.
+    /// Key of the host: SHA-256 of the public half.
     pub key: [u8; 32],
-    /// Its roles, as text.
+    /// Roles of the host, as text.
     pub roles: String,
-    /// When it joined, seconds since 1970.
+    /// Time at which the host joined, in seconds since 1970.
     pub joined_s: i64,
-    /// When the last certificate that it was given ends, seconds since 1970.
+    /// End of the last certificate of the host, in seconds since 1970.
     pub certificate_ends_s: i64,
     /// Targets that it is to serve, sorted by target.
     pub assignments: Vec<Assignment>,
@@ -61,7 +61,7 @@ pub struct HostRow {
 /// A token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenRow {
-    /// Its number.
+    /// Number of the token.
     pub id: [u8; 8],
     /// SHA-256 of its secret.
     pub secret_hash: [u8; 32],
@@ -69,7 +69,7 @@ pub struct TokenRow {
     pub roles: String,
     /// Name that it is for; empty for any.
     pub host: String,
-    /// When it ends, seconds since 1970.
+    /// End of the token, in seconds since 1970.
     pub expires_s: i64,
     /// Name and key of the host that has used it.
     pub used_by: Option<(String, [u8; 32])>,
@@ -91,7 +91,8 @@ pub struct RemovedRow {
 pub struct SharedRow {
     /// The target, its hosts, and who owns it.
     pub target: SharedTarget,
-    /// When it was moved last because its owner could not serve it, seconds since 1970; 0 for never.
+    /// Time of the last move because the owner could not serve the target, in seconds since 1970; 0 for
+    /// never.
     pub moved_for_failure_s: i64,
 }
 
@@ -105,25 +106,26 @@ pub struct ReplicaRow {
 /// A host that runs the MGS.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MgsRow {
-    /// Its name.
+    /// Name of the host.
     pub host: String,
-    /// Where others reach its MGS.
+    /// Addresses at which others reach the MGS of the host.
     pub nids: Vec<Nid>,
 }
 
-/// What is known of this target is as old as a backup: nobody is given it before all its hosts have told of it (design note 039).
+/// Mark of a target whose row is as old as a backup: no host is given the target before all its hosts have
+/// told of it (design note 039).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RestoredRow {
     /// The target.
     pub target: TargetId,
-    /// When the configuration was restored, seconds since 1970.
+    /// Time of the restore, in seconds since 1970.
     pub restored_s: i64,
 }
 
 /// A host that gets copies when others are lost.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpareRow {
-    /// Its name.
+    /// Name of the host.
     pub host: String,
     /// Directory on it, in which each copy gets one of its own.
     pub dir: String,
@@ -164,9 +166,9 @@ pub(crate) enum Change {
     Nodemap(Box<Nodemap>),
     /// A nodemap is gone.
     NoNodemap(String),
-    /// What is known of a target is as old as a backup.
+    /// The row of a target is as old as a backup.
     Restored(RestoredRow),
-    /// It is known again how a target stands.
+    /// The state of a target is known again.
     NotRestored(TargetId),
     /// Makes or replaces the mapping of a nodemap.
     IdMap(Box<IdMapRow>),
@@ -216,7 +218,7 @@ fn gone<K: Ord, V>(prefix: &str, shown: &str, of: &BTreeMap<K, (u64, V)>, key: &
 }
 
 impl Change {
-    /// What is to be stored.
+    /// Entry to store.
     pub(crate) fn entry(&self, rows: &Rows) -> Result<Entry> {
         Ok(match self {
             Change::Host(row) => put(HOSTS, &row.name, &rows.hosts, &row.name, row)?,

@@ -291,7 +291,7 @@ fn a_host_gets_the_authority_only_when_it_was_told_to_run_the_mgs() {
     assert!(decide::mgs_at("mgs2", &[]).is_err(), "nobody would find it");
     world.apply(decide::mgs_at("mgs2", &["10.0.0.2:9880".parse().unwrap()]).unwrap());
     assert_eq!(world.rows.mgs().len(), 1);
-    // It holds nothing that others do not have: it can leave, and its addresses with it.
+    // Other hosts hold all that this host has: it can leave, and its addresses with it.
     world.apply(decide::remove(&world.rows, &map(), "mgs2", false, NOW_S).unwrap());
     assert_eq!(world.rows.mgs().len(), 0);
     assert_eq!(code(decide::check_runs_mgs(&world.rows, "mgs2")), Code::UnknownHost);

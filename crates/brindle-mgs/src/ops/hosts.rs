@@ -39,7 +39,7 @@ impl Mgs {
         decide::known(&self.hosts()?.rows(), &conn.principal().host).map(|row| row.name.clone())
     }
 
-    /// Where others reach this MGS.
+    /// Addresses at which others reach this MGS.
     fn own_nids(&self) -> Vec<Nid> {
         self.store.current().target(TargetId::MGT).map(|mgs| mgs.nids.clone()).unwrap_or_default()
     }
@@ -62,7 +62,7 @@ pub(crate) async fn join(mgs: &Mgs, conn: &ServerConn, req: JoinReq) -> Result<J
     let outcome = joined(mgs, &req).await;
     match &outcome {
         Ok(_) => audit(conn, "join", &req.host, &outcome),
-        // Anybody can cause these lines: one subject for each address keeps them few.
+        // Any process can cause these lines: one subject for each address keeps them few.
         Err(_) => audit(conn, "join", &conn.peer().host, &outcome),
     }
     outcome
@@ -104,7 +104,7 @@ pub(crate) async fn renew(
     Ok(RenewCertificateResp { certificate })
 }
 
-/// What the caller's host is to serve, now or as soon as it is newer.
+/// Targets that the caller's host is to serve; answered now, or as soon as there is a newer list.
 pub(crate) async fn watch(mgs: &Mgs, conn: &ServerConn, req: WatchHostReq) -> Result<WatchHostResp> {
     let hosts = mgs.hosts()?;
     let host = &conn.principal().host;

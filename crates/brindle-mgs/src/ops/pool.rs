@@ -76,7 +76,7 @@ fn decide(map: &Map, req: &ChangePoolReq) -> Result<Option<Map>> {
     Ok((next.pools != map.pools).then_some(next))
 }
 
-/// As people write it: `scratch.flash`.
+/// Full name of a pool, as people write it: `scratch.flash`.
 fn full(map: &Map, name: &PoolName) -> String {
     format!("{}.{name}", map.fs)
 }

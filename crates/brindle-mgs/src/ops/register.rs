@@ -18,7 +18,7 @@ const NIDS_MAX: usize = 16;
 
 /// Heartbeats that the server of a target may miss before another address may take the target over.
 const SILENT_HEARTBEATS: u64 = 2;
-/// How often a registration that waits for that looks again.
+/// Interval at which a waiting registration looks again.
 const LOOK_MS: u64 = 100;
 
 /// Puts the target into the map, if it belongs there.
@@ -100,7 +100,7 @@ pub(crate) async fn own(mgs: &Mgs, listens_at: &[Nid]) -> Result<()> {
         // Written each time: so the rows have a version that no earlier MGS has told.
         hosts.change(|_| Ok((decide_hosts::mgs_at(&mgs.config.host, &nids)?, ()))).await?;
     }
-    // There is one listener in the life of a service.
+    // A service has one listener in its life.
     drop(mgs.own_nids.set(nids));
     tell_addresses(mgs).await
 }

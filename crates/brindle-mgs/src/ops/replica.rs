@@ -93,7 +93,7 @@ pub(crate) async fn show(mgs: &Mgs, conn: &ServerConn, req: ShowReplicaReq) -> R
     };
     let rows = hosts.rows();
     let is_served = !rows.is_restored(req.target) && is_served_as_known(mgs, &rows, req.target);
-    // Of a set that is served as its row says nobody but its primary knows more.
+    // If a set is served as its row says, its primary knows best.
     if !is_news(&rows) || is_served {
         return Ok(ShowReplicaResp {});
     }

@@ -251,7 +251,7 @@ pub(crate) fn accept_loss(
         m.role = if m.host == host { MemberRole::InSync } else { MemberRole::Learner };
         if m.host == host {
             m.boot_term = 0;
-            // Its disk may be an older one, or one that was restored: it is what counts from now on.
+            // The disk of the host may be an older one, or a restored one: its contents count from now on.
             m.recorded_epoch = 0;
         }
     }
@@ -301,7 +301,8 @@ pub(crate) fn swapped(
     Some(set)
 }
 
-/// What daemons tell of their members that has to be kept: that they are formatted, where they listen, what they have recorded.
+/// Changes from the daemons' reports about their members: whether they are formatted, where they listen,
+/// which epoch they have recorded.
 pub(crate) fn told(rows: &Rows, host: &str, reports: &[MemberReport]) -> Vec<Change> {
     let mut changes = Vec::new();
     for report in reports {

@@ -16,7 +16,7 @@ use crate::hosts::rows::{Change, Rows, SpareRow};
 
 /// A member may be away for less than this because its host boots.
 pub(crate) const AFTER_MIN_S: u64 = 10;
-/// And nobody waits for longer than that.
+/// Longest time, in seconds, for which a set may be told to wait for an absent member.
 pub(crate) const AFTER_MAX_S: u64 = 30 * 24 * 3600;
 
 /// A host becomes a spare one, or is none any more.
@@ -47,9 +47,9 @@ pub(crate) fn change(rows: &Rows, host: &str, spare: Option<&SpareHost>) -> Resu
     Ok((!is_so).then_some(Change::Spare(made)).into_iter().collect())
 }
 
-/// What is known of hosts and members.
+/// State of hosts and members.
 pub(crate) struct Seen<'a> {
-    /// How long members of the set have been away or failed, milliseconds.
+    /// Time for which members of the set have been away or failed, in milliseconds.
     pub(crate) away_ms: &'a BTreeMap<String, u64>,
     /// Whether a host can be given something.
     pub(crate) is_alive: &'a dyn Fn(&str) -> bool,
@@ -81,7 +81,7 @@ pub(crate) fn replaced(
         .filter(|spare| set.member(&spare.host).is_none() && (seen.is_alive)(&spare.host))
         .filter(|spare| !port_is_taken(rows, map, set, &spare.host))
         .collect();
-    // The one with the least to do; among those the first by name.
+    // The spare host with the fewest copies comes first; among equals the first by name.
     fit.sort_by_key(|spare| (copies(&spare.host), spare.host.clone()));
     let place = fit.into_iter().map(|spare| place_on(rows, spare, set.target));
     let place = place.into_iter().find(|place| check_place(rows, place).is_ok())?;

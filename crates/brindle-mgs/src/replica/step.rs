@@ -1,4 +1,5 @@
-//! What is to be done about a replica set whose members die, hang or start anew. [`step`] is a plain function of the set and of what was heard.
+//! Decisions on a replica set whose members die, hang or start anew. [`step`] is a plain function of the set
+//! and of the reports that were heard.
 //!
 //! ```text
 //!   primary dead or failed, another member in sync and as it was:  epoch + 1, that one is primary, the former one a learner
@@ -30,27 +31,27 @@ const fn bug(_: &str) -> bool {
 /// A member, as it was heard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Heard {
-    /// Its daemon tells of it; its store has this boot term.
+    /// The daemon reports the member; its store has this boot term.
     Alive {
         /// The boot term.
         boot_term: u32,
     },
-    /// It was heard a moment ago, or it starts: nothing is concluded.
+    /// The member was heard a moment ago, or is starting: nothing is concluded.
     Unclear,
-    /// Its daemon says that it cannot be served.
+    /// The daemon says that the member cannot be served.
     Failed,
-    /// Its host is silent.
+    /// The host of the member is silent.
     Dead,
 }
 
-/// What is to be done.
+/// Step to take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Nothing.
+    /// No step.
     Nothing,
     /// The set becomes this one.
     Change(ReplicaSetState),
-    /// Nobody can serve it: why.
+    /// No member can serve the set, with the reason.
     Waits(String),
 }
 
@@ -129,7 +130,8 @@ fn replaced(set: &ReplicaSetState, of: &impl Fn(&str) -> Heard) -> Step {
     let leader = set.in_sync().map(|m| m.host.as_str()).find(|host| started(host).is_some());
     match leader {
         Some(_) if missing.is_empty() => {
-            // What was synced is on all of them, so any one will do: the one that was primary, if it is there.
+            // All members have the synced bytes, so any one can lead. The former primary is preferred, if it
+            // has started.
             let leader = if started(&set.primary).is_some() && set.is_in_sync(&set.primary) {
                 set.primary.clone()
             } else {

@@ -20,7 +20,7 @@ impl Chance {
     }
 }
 
-/// What lies on a member's disk.
+/// Contents of a member's disk.
 #[derive(Clone, Debug, Default)]
 struct Disk {
     epoch: u64,
@@ -221,7 +221,7 @@ fn shared_row() -> SharedRow {
     row
 }
 
-/// How the target stands by what both hosts tell; `None` for a silent one.
+/// Verdict on the target from the reports of both hosts; `None` for a silent one.
 fn judged(a: Option<(u64, SharedState)>, b: Option<(u64, SharedState)>) -> Settled<SharedRow> {
     with_words(a, b, |s| shared(&shared_row(), s))
 }

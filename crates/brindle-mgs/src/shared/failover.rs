@@ -1,5 +1,6 @@
-//! What is to be done about a shared target whose owner dies, hangs, or is to give it up. [`judge`] is a plain function of the target's row and of
-//! what was heard; it is called a few times a second for each shared target.
+//! Decisions on a shared target whose owner dies, hangs, or is to give it up. [`judge`] is a plain function
+//! of the target's row and of the reports that were heard; it is called a few times a second for each shared
+//! target.
 //!
 //! ```text
 //!            failover, failback (by order, or after a set time), owner says that it cannot serve
@@ -38,18 +39,18 @@ const FAILED_MS: u64 = 3_000;
 /// A target that its owner could not serve goes to the other host once in this time: the cause may be the device.
 const FAILURE_PAUSE_S: i64 = 600;
 
-/// How the fencing of a host went.
+/// State of the fencing of a host.
 #[derive(Clone, Debug)]
 pub(crate) enum Fencing {
     /// The program runs.
     Running,
     /// The host is off, or cannot write any more.
     Done,
-    /// It is not known to be off.
+    /// The host is not known to be off.
     Failed(Fault),
 }
 
-/// What [`judge`] goes by, beside the row.
+/// Input of [`judge`], beside the row.
 pub(crate) struct Situation<'a> {
     pub(crate) now: Mono,
     pub(crate) now_s: i64,
@@ -57,26 +58,28 @@ pub(crate) struct Situation<'a> {
     /// Hosts with daemons, without the one of this MGS.
     pub(crate) others: &'a [String],
     pub(crate) has_fence: bool,
-    /// How long the preferred host of a target must have stood by until it gets the target back; `None`: only by order.
+    /// Time for which the preferred host of a target must have stood by until it gets the target back;
+    /// `None`: only by order.
     pub(crate) failback_after_ms: Option<u64>,
     pub(crate) fencing: &'a BTreeMap<String, Fencing>,
 }
 
-/// What is to be done.
+/// Verdict of [`judge`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Nothing.
+    /// Nothing is to be done.
     Nothing,
     /// The row becomes this one.
     Change(SharedRow),
     /// The owner is to be fenced.
     Fence,
-    /// Something would have to be done, and cannot: why.
+    /// A change is due and cannot be made, with the reason.
     Hindered(Fault),
 }
 
 impl Situation<'_> {
-    /// How long a host has been silent, as far as this MGS could hear. A host that was not heard of since the start has a time of grace first.
+    /// Silence of a host in milliseconds, as far as this MGS could hear. A host that was not heard of since
+    /// the start has a time of grace first.
     pub(crate) fn silent_ms(&self, host: &str) -> u64 {
         match self.listening.heard_ms_ago(host, self.now) {
             Some(ms) => ms,
@@ -147,7 +150,7 @@ fn in_phase(row: &SharedRow, phase: SharedPhase) -> SharedRow {
     SharedRow { target: SharedTarget { phase, ..row.target.clone() }, ..row.clone() }
 }
 
-/// What is to be done about one shared target.
+/// Verdict on one shared target.
 pub(crate) fn judge(row: &SharedRow, s: &Situation) -> Verdict {
     let t = &row.target;
     match &t.phase {
@@ -171,7 +174,7 @@ fn judge_owned(row: &SharedRow, s: &Situation) -> Verdict {
     let told = s.listening.of(&t.owner, t.target).filter(|told| told.report.turn == t.turn);
     let Some(told) = told else { return Verdict::Nothing };
     if told.report.state == SharedState::Released {
-        // It was stopped in between, and is to be served again.
+        // The target was stopped in between, and is to be served again.
         return Verdict::Change(taken_by(row, &t.owner));
     }
     let SharedState::Failed { fault, .. } = &told.report.state else { return failback(row, s) };

@@ -1,4 +1,5 @@
-//! What daemons of hosts have told of shared targets lately: volatile. Silence is measured here, and only while this MGS could hear.
+//! Latest reports of daemons about shared targets: volatile. Silence is measured here, and only while this
+//! MGS could hear.
 
 use std::collections::BTreeMap;
 use std::mem::discriminant;
@@ -30,7 +31,7 @@ pub(crate) struct Listening {
 }
 
 impl Listening {
-    /// Nobody was heard of yet.
+    /// Table without hosts: none has been heard of yet.
     pub(crate) fn new(started: Mono) -> Listening {
         Listening { started, hosts: BTreeMap::new() }
     }
@@ -38,7 +39,7 @@ impl Listening {
     /// The daemon of a host has told of its targets.
     pub(crate) fn told(&mut self, host: &str, now: Mono, reports: Vec<SharedReport>) {
         let before = self.hosts.remove(host);
-        // Whoever was away is not known to have been in any state meanwhile.
+        // The state of a target is unknown for the time in which its host was away.
         let before = before.filter(|words| now.ms_since(words.at) < DEAD_MS);
         let since = |report: &SharedReport| {
             let earlier = before.as_ref().and_then(|words| words.targets.get(&report.target));
@@ -58,7 +59,7 @@ impl Listening {
         self.hosts.remove(host);
     }
 
-    /// Nobody could be heard for a while: that is no silence of theirs.
+    /// Adds `ms` during which this MGS could hear no host: the time does not count as their silence.
     pub(crate) fn was_deaf_for(&mut self, ms: u64) {
         self.started = self.started.plus_ms(ms);
         for words in self.hosts.values_mut() {
@@ -67,17 +68,17 @@ impl Listening {
         }
     }
 
-    /// How long ago the daemon of a host was heard of; `None`: not since the MGS has started.
+    /// Time since the daemon of a host was heard of; `None`: not since the MGS has started.
     pub(crate) fn heard_ms_ago(&self, host: &str, now: Mono) -> Option<u64> {
         self.hosts.get(host).map(|words| now.ms_since(words.at))
     }
 
-    /// How long this MGS has listened, milliseconds.
+    /// Time for which this MGS has listened, in milliseconds.
     pub(crate) fn listened_ms(&self, now: Mono) -> u64 {
         now.ms_since(self.started)
     }
 
-    /// What a host has told of a target.
+    /// Report of a host about a target.
     pub(crate) fn of(&self, host: &str, target: TargetId) -> Option<&Told> {
         self.hosts.get(host)?.targets.get(&target)
     }

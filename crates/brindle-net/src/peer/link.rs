@@ -30,11 +30,11 @@ const NEXT_RAIL_AFTER_MS: u64 = 300;
 /// Pause after a server has said that this host was removed from its cluster.
 const REMOVED_PAUSE_MS: u64 = 5_000;
 
-/// How an attempt ended without a connection.
+/// Outcome of an attempt that made no connection.
 enum Failure {
     /// The server does not want us, and said why.
     Refused(Fault),
-    /// Anything else.
+    /// The server was not reached.
     Unreachable(Fault),
 }
 
@@ -49,13 +49,13 @@ pub(super) async fn run(inner: Arc<Inner>, index: usize) {
         let nids = known.borrow_and_update().clone();
         let own = rail::addresses(&inner.config, index, &nids);
         if own.is_empty() && index > 0 {
-            // There are fewer rails than connections: this one is wanted by nobody, and refused by nobody.
+            // There are fewer rails than connections: this connection is neither wanted nor refused.
             inner.set_link(index, LinkState::Connecting);
             inner.stop.until(known.changed()).await;
             continue;
         }
         let mut order: Vec<&Nid> = own.iter().collect();
-        // Where a connection has just ended is tried after the others.
+        // The address whose connection has just ended is tried after the others.
         order.sort_by_key(|nid| Some(*nid) == last.as_ref());
         for host in rail::hosts(&order) {
             let attempt = tokio::select! {
@@ -88,7 +88,7 @@ pub(super) async fn run(inner: Arc<Inner>, index: usize) {
         }
         if failures > 0 || nids.is_empty() {
             let random = inner.seams.rng.next_u64();
-            // It may join again; until then nothing is gained by asking often.
+            // The host may join again; until then frequent attempts gain nothing.
             let pause_ms = if is_removed { REMOVED_PAUSE_MS } else { backoff_ms(failures, random) };
             let pause = async {
                 inner.seams.sleep_ms(pause_ms).await;

@@ -23,7 +23,7 @@ use crate::transport::Delivery;
 
 /// Most rails of a host that are used.
 pub const RAILS_MAX: usize = 4;
-/// How often a connection is looked at over which a request is under way.
+/// Interval between two looks at a connection with a request under way.
 const LOOK_EVERY_MS: u64 = 50;
 /// A request that nothing was heard of for so long has a question follow it.
 const PROBE_AFTER_MS: u64 = 200;
@@ -156,7 +156,7 @@ impl Link {
 
 type Probe = oneshot::Receiver<Result<Frame, Fault>>;
 
-/// For how long nothing has been acknowledged.
+/// Time without an acknowledgement.
 #[derive(Default)]
 struct Silence {
     since: Option<Mono>,
@@ -164,7 +164,8 @@ struct Silence {
 }
 
 impl Silence {
-    /// Takes in what the kernel says now; for how long it has been so. What was sent only now does not count from the last acknowledgement before it.
+    /// Takes in what the kernel says now; for how long it has been so. Bytes sent only now do not count from
+    /// the last acknowledgement before them.
     fn look(&mut self, unacknowledged_ms: u64, now: Mono) -> u64 {
         let looked_ms_ago = self.looked.map_or(0, |looked| now.ms_since(looked));
         self.looked = Some(now);

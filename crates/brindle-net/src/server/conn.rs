@@ -22,7 +22,7 @@ use crate::transport::{Caller, Connection, FrameRx, FrameTx};
 use crate::usage::{self, Cost};
 use crate::{NetError, SOFTWARE, job};
 
-/// How long the last words to a bad peer may take.
+/// Longest time for the last message to a bad peer.
 const LAST_WORDS_MS: u64 = 1_000;
 
 /// Credits as this end counts them.
@@ -33,7 +33,8 @@ struct Credits {
     high: Arc<Semaphore>,
 }
 
-/// Serves a connection to its end; `room` is its place among the server's connections. Those of strangers are few and short.
+/// Serves a connection to its end; `room` is its place among the server's connections. Connections of
+/// strangers are few and short.
 pub(super) async fn run(shared: Arc<Shared>, connection: Connection, room: OwnedSemaphorePermit) {
     if connection.caller != Caller::Stranger {
         return serve(shared, connection, room).await;
@@ -242,7 +243,7 @@ fn start(
     shared.seams.spawn("server.request", async move {
         let (began, header) = (seams.now(), frame.header.clone());
         let written_bytes = op.map_or(0, |op| usage::written_bytes(op, &frame));
-        // What it asks of other servers is asked for the same job.
+        // Requests to other servers count for the same job.
         let answer = job::with(job, service.request(conn.clone(), frame)).await;
         let mut reply = checked(answer, &header, conn.version);
         reply.header.job_key = wall_ns(&seams);

@@ -1,4 +1,4 @@
-//! What the kernel knows of the delivery of a TCP connection (`TCP_INFO`).
+//! Delivery state of a TCP connection, from the kernel (`TCP_INFO`).
 
 use std::os::fd::AsRawFd;
 

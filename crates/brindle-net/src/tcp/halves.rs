@@ -30,7 +30,8 @@ pub(super) struct LocalWrite {
     again: Arc<UnixStream>,
 }
 
-/// The halves of a socket that does not block. What the other side lends is told to `borrows`, by its first byte.
+/// The halves of a socket that does not block. The first byte tells `borrows` what memory the other side
+/// lends.
 pub(super) fn split(stream: UnixStream, borrows: Arc<Borrows>) -> std::io::Result<(LocalRead, LocalWrite)> {
     let stream = Arc::new(stream);
     // Not made only when there is no room: then there might be no number left.
@@ -64,7 +65,7 @@ impl AsyncRead for LocalRead {
             match ready.try_io(|socket| (&**socket.get_ref()).read(room)) {
                 Ok(Ok(len)) => {
                     if 0 < len && len < room.len() {
-                        // It is empty now: the next read would only find that out.
+                        // The socket is empty now: the next read would only find that out.
                         ready.clear_ready();
                     }
                     buf.advance(len);

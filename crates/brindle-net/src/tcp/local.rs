@@ -164,7 +164,7 @@ mod tests {
         let runtime = runtime();
         let listening = std::thread::spawn(|| {
             let nobody = rustix::process::Uid::from_raw(NOBODY);
-            // Of this thread alone.
+            // The user id changes for this thread alone.
             rustix::thread::set_thread_res_uid(nobody, nobody, nobody).expect("as root");
             let at = net::SocketAddr::from_abstract_name("brindle-2/127.0.0.1:64004").expect("a name");
             net::UnixListener::bind_addr(&at).expect("listens")

@@ -30,7 +30,7 @@ pub(super) struct TcpRx<R> {
     end: usize,
     /// Bytes that have to come in front of the first frame.
     binding: Option<Vec<u8>>,
-    /// For the keyed checksum behind each frame.
+    /// Key of the checksum behind each frame.
     key: Option<FrameKey>,
 }
 

@@ -51,7 +51,7 @@ mod tests {
     use super::super::TcpTransport;
     use crate::transport::{Caller, Transport};
 
-    /// Whom a server sees; `choose` makes the transports of both sides.
+    /// Caller as a server sees it; `choose` makes the transports of both sides.
     fn caller_of(choose: fn(TcpTransport) -> TcpTransport) -> Caller {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         runtime.expect("runtime").block_on(async {

@@ -27,7 +27,7 @@ use super::{read, tls, write};
 use crate::transport::{Caller, Connection};
 use crate::{NetError, RemovedKeys};
 
-/// How long a handshake may take.
+/// Longest time of a handshake.
 pub const HANDSHAKE_TIMEOUT_MS: u64 = 5_000;
 /// The accepting side's last word of a handshake.
 const ACCEPTED: u8 = 1;
@@ -42,7 +42,7 @@ pub(super) const BINDING_BYTES: usize = 16;
 /// Labels under which secrets of a handshake are derived (RFC 8446, section 7.5): those of the connecting and of the accepting side.
 const LABELS: [&[u8]; 2] = [b"EXPORTER-brindle-connecting", b"EXPORTER-brindle-accepting"];
 
-/// Where an identity comes from. It changes while a process runs: certificates are renewed.
+/// Source of an identity. The identity changes while a process runs: certificates are renewed.
 pub trait CredentialSource: Send + Sync {
     /// The identity as it is now.
     fn current(&self) -> FaultResult<Arc<Credentials>>;
@@ -51,11 +51,11 @@ pub trait CredentialSource: Send + Sync {
 /// Proof that a process gives of itself.
 #[derive(Clone)]
 pub enum Proving {
-    /// Nothing: the process has no identity.
+    /// No proof: the process has no identity.
     Nothing,
-    /// That the process runs on a certain host, by its key and certificate.
+    /// Proof by key and certificate that the process runs on a certain host.
     Identity(Arc<dyn CredentialSource>),
-    /// Nothing yet, but the process knows the authority of the cluster that it joins.
+    /// No proof yet, but the process knows the authority of the cluster that it joins.
     Token {
         /// The cluster.
         cluster: ClusterId,
@@ -168,7 +168,7 @@ impl Security {
         shake(&mut stream, &mut tls).await.map_err(|e| named(e, &peer))?;
         let mode = tls.alpn_protocol().and_then(Mode::of_protocol).ok_or_else(no_mode)?;
         let caller = match proof_of(&tls).map_err(about)? {
-            // Whoever was removed hears so in the answer to the hello.
+            // A removed host hears so in the answer to the hello.
             Some(proof) => match self.removed.check(&proof) {
                 Ok(()) => Caller::Host { port, proof: Some(Arc::new(proof)) },
                 Err(fault) => Caller::Refused(Box::new(fault)),
@@ -268,7 +268,7 @@ async fn receive(stream: &mut TcpStream, tls: &mut Tls) -> Result<(), NetError> 
     while !rest.is_empty() {
         tls.read_tls(&mut rest)?;
         if let Err(e) = tls.process_new_packets() {
-            // The other side learns why from an alert.
+            // An alert tells the other side the reason.
             drop(send(stream, tls).await);
             return Err(NetError::bad(refusal(&e)));
         }

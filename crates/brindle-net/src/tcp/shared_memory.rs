@@ -49,14 +49,14 @@ const ALL_BYTES_MAX: usize = 128 << 20;
 const LENT_BYTES_MIN: usize = POOLED_BYTES_MIN;
 /// A loan counts for so much at least: the usual block.
 const BLOCK_BYTES: usize = 1 << 20;
-/// How often what was given back is looked for where nothing is sent.
+/// Interval of the search for returned loans, while nothing is sent.
 const SETTLE_EVERY: Duration = Duration::from_secs(1);
 
-/// Where bulk lies, in place of the bulk.
+/// Location of lent bulk, sent in place of the bulk.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct Place {
-    /// In the sender's file.
+    /// Offset in the sender's file.
     offset: U64,
     /// The word of the loan table that is cleared when it is needed no more.
     slot: U32,
@@ -70,10 +70,10 @@ impl Place {
 /// Loans of an end.
 struct Loans {
     loan_table: Mapping,
-    /// The other side has closed its end of the pipe when nobody there needs anything.
+    /// Pipe whose other end the peer closes when no process there needs the memory any more.
     alive: OwnedFd,
     blocks: Vec<Option<Bytes>>,
-    /// Of them, as [`counted`].
+    /// Bytes of the lent blocks, as [`counted`].
     bytes: usize,
     /// The connection has ended.
     is_over: bool,
@@ -82,9 +82,9 @@ struct Loans {
 /// All loans of a process, by connection. Those of connections that have ended stay until they are settled.
 struct Book {
     ends: Mutex<Vec<Arc<Mutex<Loans>>>>,
-    /// Of all of them.
+    /// Bytes of all loans.
     bytes: AtomicUsize,
-    /// Something is lent.
+    /// Signalled when a loan begins.
     begun: Condvar,
     settler: Once,
 }
@@ -126,7 +126,7 @@ impl Book {
     }
 
     fn open(&'static self, loans: Loans) -> Lender {
-        // Where nothing is sent any more nobody else would look.
+        // While nothing is sent, no other thread would look for returned loans.
         self.settler.call_once(|| {
             let thread = std::thread::Builder::new().name("lend-settle".into());
             if let Err(error) = thread.spawn(|| self.keep_settled()) {
@@ -143,7 +143,7 @@ impl Book {
             let mut ends = self.ends.lock();
             self.begun.wait_while(&mut ends, |_| self.bytes.load(Ordering::Acquire) == 0);
             drop(ends);
-            // Who gave something back says so in the loan table only.
+            // Only the loan table tells of a return.
             std::thread::sleep(SETTLE_EVERY);
             self.settle_all(&mut self.ends.lock());
         }
@@ -271,13 +271,13 @@ static CANNOT_LOOK: AtomicBool = AtomicBool::new(false);
 /// The receiving half's side: what the other end may lend. Empty for connections that carry all bulk.
 #[derive(Default)]
 pub(super) struct Borrows {
-    /// The other end runs as the same user: others may not lend.
+    /// Whether the other end runs as the same user: only such an end may lend.
     is_trusted: bool,
     /// The announcement in the first byte of the stream.
     said: OnceLock<Option<Arc<LenderMemory>>>,
 }
 
-/// The other end's memory. Whoever looks at a block keeps all of it.
+/// Memory of the other end. A user of one block keeps the whole memory.
 struct LenderMemory {
     blocks: Arc<Mapping>,
     loan_table: Mapping,
@@ -332,7 +332,7 @@ impl LenderMemory {
 }
 
 impl Borrows {
-    /// Of a connection with a process that may lend, or may not.
+    /// Receiving side of a connection with a process that may lend, or may not.
     pub fn of(is_trusted: bool) -> Borrows {
         Borrows { is_trusted, said: OnceLock::new() }
     }
@@ -479,7 +479,7 @@ mod tests {
         lender.lend(&[block(7)]).expect("lent");
         drop(lender);
         assert_eq!(lent_by_all(book), MIB, "it may still look");
-        // With it go the descriptors that it has not even taken.
+        // The connection takes the descriptors with it that the receiver has not even taken.
         drop((a, b));
         assert_eq!(lent_by_all(book), 0);
     }

@@ -67,7 +67,7 @@ impl Net {
         TcpTransport::new(self.seams.clone()).over_tcp_only().secured(security)
     }
 
-    /// Both ends of a connection; `between` is told where the server is and says where the client is to go.
+    /// Connects both ends. `between` gets the server's address and returns the address for the client.
     async fn connected(
         &self,
         server: TcpTransport,

@@ -123,7 +123,7 @@ impl TlsWrite {
 impl WriteHalf for TlsWrite {
     fn try_write_vectored(&self, pieces: &[IoSlice<'_>]) -> std::io::Result<usize> {
         let mut tls = self.tls.lock();
-        // What is encrypted already goes first; no room for it is no room for more.
+        // Encrypted bytes go first; while the socket takes none of them, there is no room for more.
         self.flush(&mut tls)?;
         let taken = tls.writer().write_vectored(pieces)?;
         match self.flush(&mut tls) {

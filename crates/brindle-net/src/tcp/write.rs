@@ -49,9 +49,9 @@ pub(super) struct TcpTx<W> {
     rest: VecDeque<Bytes>,
     /// For sockets of which the kernel does not see to it itself that a peer that never reads loses its connection.
     stall: Option<Seams>,
-    /// Where the other side can look at this one's memory.
+    /// Lender of this side's memory; `None` if the other side cannot look at it.
     lender: Option<Lender>,
-    /// For a keyed checksum behind each frame.
+    /// Key of the checksum behind each frame.
     key: Option<FrameKey>,
 }
 

@@ -226,7 +226,7 @@ fn a_silent_host_is_left_for_another_address_and_asked_again_when_that_one_ends(
         assert_eq!(peer.generation(), 1, "there is no other");
         peer.set_nids(both.clone());
         let at = async |generation: u64| peer.wait_newer(generation).await.expect("connected").nid;
-        // It answers connections, and nothing else: only whoever asks it finds out.
+        // The server accepts connections, and does nothing else: only a request finds that out.
         peer.try_others(&[]);
         assert_eq!(at(1).await, both[1]);
         // The silent host may be known by another name.

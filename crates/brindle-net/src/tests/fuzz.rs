@@ -123,7 +123,7 @@ fn decoding_never_panics_and_never_believes_impossible_lengths() {
         .run(&prop::collection::vec(any::<u8>(), HEADER_LEN), |mut bytes| {
             let decode = |b: &[u8]| Header::decode(b.try_into().expect("length"));
             prop_assert!(decode(&bytes).is_err());
-            // The same with a good magic and checksum, so that the fields are reached.
+            // A good magic and checksum let the test reach the fields.
             bytes[..4].copy_from_slice(b"BRDL");
             bytes[4..8].fill(0);
             let sum = brindle_stdx::crc(&bytes);

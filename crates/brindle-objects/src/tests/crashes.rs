@@ -4,7 +4,7 @@
 use super::*;
 use crate::format::REGION;
 
-/// Where a seed writes: windows around the start and a region's end.
+/// Ranges that a seed writes: windows around the start and around a region's end.
 const WINDOWS: [(u64, u64); 2] = [(0, 48 << 10), (REGION - (16 << 10), REGION + (24 << 10))];
 
 #[derive(Clone, Debug, PartialEq)]

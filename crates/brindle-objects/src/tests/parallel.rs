@@ -45,7 +45,7 @@ fn neighbouring_bytes_are_exact_and_writes_are_seen_whole() {
                 for round in 0..ROUNDS {
                     // Interleaved bytes: 37 each, in the same blocks as everybody else's.
                     put(&store, (round * WRITERS + w) * 37, vec![w as u8 + 1; 37]).await;
-                    // The same two blocks by all: a reader must find one writer's bytes only.
+                    // All tasks write the same two blocks: a reader must find the bytes of one writer only.
                     put(&store, 1 << 20, vec![w as u8 + 1; 6000]).await;
                     let seen = store.read(O, 1 << 20, 6000, &Ticket::default()).await.expect("read").data;
                     assert!(seen.iter().all(|b| *b == seen[0]), "a mixed read");

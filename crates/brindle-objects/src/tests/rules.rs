@@ -214,7 +214,7 @@ fn what_was_synced_is_read_from_a_disk_that_failed() {
     b.sync().expect("synced");
     b.restart();
     b.write_to(other, 0, &[2; 5000]).expect("written");
-    // That of the object, and that of the new boot term's record.
+    // Two syncs fail: that of the object, and that of the new boot term's record.
     b.disk.fail_syncs(1);
     b.disk.fail_begins("/ost/boot", u32::MAX);
     assert_eq!(block_on(b.store.sync(&[other])).expect_err("failed").code, Code::OstIo);
@@ -229,8 +229,8 @@ fn what_was_synced_is_read_from_a_disk_that_failed() {
     assert_eq!(b.read(0, 9000).expect("read"), noise(1, 9000));
 }
 
-/// What a failed sync left in memory only is written again before it is called synced: by the same process, and by the
-/// one after a kill. Otherwise a power cut later leaves less than the header says.
+/// Bytes that a failed sync left in memory only are written again before they count as synced: by the same
+/// process, and by the one after a kill. Otherwise a later power cut leaves less than the header says.
 #[test]
 fn what_a_failed_sync_left_in_memory_reaches_the_disk_with_the_next_one() {
     for killed in [false, true] {
@@ -257,8 +257,8 @@ fn what_a_failed_sync_left_in_memory_reaches_the_disk_with_the_next_one() {
     }
 }
 
-/// Two ask for a sync at once, and that of the first fails. That of the second would succeed without writing anything: the
-/// kernel counts as clean what it could not write.
+/// Two ask for a sync at once, and that of the first fails. The second sync would succeed without writing
+/// anything: the kernel counts pages that it could not write as clean.
 #[test]
 fn a_sync_that_waited_for_one_that_failed_writes_everything_again() {
     let mut b = Bench::new(24);

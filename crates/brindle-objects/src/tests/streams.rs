@@ -17,7 +17,8 @@ fn whole_blocks_of_long_writes_go_past_the_page_cache_and_their_edges_do_not() {
     let b = Bench::new(4);
     let region = REGION as usize;
     let mut expected = vec![0; 3 * region];
-    // At which offset, how many bytes, and how many of them are whole blocks of a piece that is long enough.
+    // Each case has an offset, a length, and the number of bytes that are whole blocks of a piece that is
+    // long enough.
     let cases = [
         (0, 1 << 20, 1 << 20),
         (0, (1 << 20) + 1000, 1 << 20),
@@ -32,7 +33,7 @@ fn whole_blocks_of_long_writes_go_past_the_page_cache_and_their_edges_do_not() {
         let bytes = noise(seed as u64, len);
         expected[offset..offset + len].copy_from_slice(&bytes);
         let before = b.stat("direct_bytes");
-        // Such that whole blocks are aligned in memory, as they are where a message was received.
+        // Whole blocks must be aligned in memory, as they are in a received message.
         let head = offset % BLOCK as usize;
         let op = WriteOp {
             object: O,
@@ -128,7 +129,7 @@ fn the_device_is_asked_early_to_write_a_stream_down() {
     assert!(block_on(b.store.sync_early_once()));
     assert_eq!(b.stat("fdatasyncs") - syncs, 1);
     assert!(!block_on(b.store.sync_early_once()), "once is enough");
-    // Nothing is promised by it.
+    // An early sync promises nothing.
     let object = block_on(b.store.ready(O)).expect("it is there");
     assert!(!object.state.lock().clean());
     assert_eq!(b.stat("object_syncs"), 0);
@@ -138,7 +139,7 @@ fn the_device_is_asked_early_to_write_a_stream_down() {
     assert!(block_on(b.store.sync_early_once()));
     assert_eq!(b.stat("early_syncs"), 1);
     drop(syncing);
-    // What is removed meanwhile needs none.
+    // A removed object needs no sync.
     stream(&b, 0, EARLY_BYTES);
     block_on(b.store.destroy(&[O])).expect("destroyed");
     assert!(block_on(b.store.sync_early_once()));

@@ -91,10 +91,10 @@ impl Request {
     }
 }
 
-/// What was answered, and what may have been done besides.
+/// Answered changes, and changes that may have been made besides.
 struct Known {
     bytes: Vec<u8>,
-    /// What a request without an answer may have made of a byte.
+    /// Byte values that a request without an answer may have written.
     maybe: Vec<Option<u8>>,
     truncate_epoch: Pair,
 }
@@ -351,7 +351,7 @@ fn rows_from_before_replies_waited_are_not_believed_after_a_power_cut() {
     b.power_cut();
     let (_, executed) = block_on(write_of(1, 1, 11).serve(b.store.clone())).expect("answered");
     assert!(executed, "the power cut may have taken the bytes");
-    // And back: the last rows may be believed, those to come may not.
+    // The mode changes back: the last rows may be believed, later ones may not.
     b.replies = Replies::Written;
     b.power_cut();
     assert_eq!(block_on(write_of(1, 1, 11).serve(b.store.clone())).expect("known"), ("1/1".into(), false));

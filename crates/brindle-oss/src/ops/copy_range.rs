@@ -23,7 +23,7 @@ use crate::service::Oss;
 pub const COPY_BYTES_MAX: u64 = 64 << 20;
 /// Bytes that are on their way at once.
 const PIECE_BYTES: u64 = 4 << 20;
-/// How long another OST may take to answer a read. The request that needs the bytes holds its slot meanwhile.
+/// Longest wait for another OST to answer a read. The request that needs the bytes holds its slot meanwhile.
 const READ_WAIT_MS: u64 = 10_000;
 /// Zeros that are at least as many become a hole.
 const HOLE_BYTES: usize = 64 << 10;
@@ -35,7 +35,7 @@ fn source_ticket(must_exist: bool) -> Ticket {
     Ticket { layout_epoch: ANY_EPOCH, truncate_epoch: ANY_EPOCH, attr_epoch: ANY_EPOCH, must_exist }
 }
 
-/// Copies piece by piece. What lies behind the source's end, or in a missing source, becomes a hole.
+/// Copies piece by piece. Bytes behind the source's end, or of a missing source, become a hole.
 pub async fn handle(oss: &Arc<Oss>, call: &Call, req: CopyRangeReq) -> Result<Answer> {
     if req.len_bytes > COPY_BYTES_MAX {
         let why = format!("{} bytes are asked for, {COPY_BYTES_MAX} are possible", req.len_bytes);
@@ -52,7 +52,8 @@ pub async fn handle(oss: &Arc<Oss>, call: &Call, req: CopyRangeReq) -> Result<An
     })
     .await;
     if !brindle_stdx::planted("ost_copy_keeps_marks") {
-        // Who holds pages of the source is known where that lies: whoever changes the copy first tells everybody.
+        // The OST of the source knows which clients hold pages of it. Here nothing is known: the first change
+        // of the copy tells all clients.
         oss.marks.forget(req.object);
     }
     copied.map(Outcome::plain)

@@ -74,11 +74,11 @@ impl Outcome {
     }
 }
 
-/// What a change means for other members, where there are any.
+/// Consequences of a change for other members, if there are any.
 struct Copies<F> {
     /// Changes of overlapping ranges have one order everywhere.
     order: Range<u64>,
-    /// What is sent; `None`: the object is compared and made equal.
+    /// Makes the message to the others; `None`: the object is compared and made equal.
     forward: F,
 }
 

@@ -32,7 +32,7 @@ pub async fn handle(oss: &Arc<Oss>, call: &Call, req: PunchReq) -> Result<Answer
 /// Reserves space for a range.
 pub async fn handle_allocate(oss: &Arc<Oss>, call: &Call, req: AllocateReq) -> Result<Answer> {
     let op = PunchOp { object: req.object, offset: req.offset, len_bytes: req.len_bytes, ticket: req.ticket };
-    // What readers hold stays true: reserved space reads as the zeros that were there.
+    // Pages of readers stay true: reserved space reads as the zeros that were there.
     let copies = Copies {
         order: ALL,
         forward: || {

@@ -51,12 +51,13 @@ fn terms_of_mdts(oss: &Oss) -> Vec<(String, u64)> {
     mdts.map(|mdt| (term_counter(mdt.id), term(mdt).into())).collect()
 }
 
-/// Why its disk cannot be trusted with anything new.
+/// Reason why the disk of the OST cannot be trusted with new data.
 pub fn failure(oss: &Oss) -> Option<Fault> {
     oss.store.failure().or_else(|| oss.disk.problem(&oss.identity.name()))
 }
 
-/// What the store found damaged or missing and is not known to be cured, as one fault. The FID in brackets is that of the last file.
+/// Damage and losses that the store found and that are not known to be cured, as one fault. The FID in
+/// brackets is that of the last file.
 fn damage(oss: &Oss) -> Option<Fault> {
     let known = oss.store.known_damage();
     let last = known.last?;

@@ -65,7 +65,7 @@ pub async fn handle(oss: &Arc<Oss>, call: &Call, req: WriteReq) -> Result<Answer
     Ok(Answer::plain(encode_body(&Ok::<_, Fault>(WriteResp { change, grant }))))
 }
 
-/// What is stored says nothing of a grant: it would be an old one.
+/// Stored form of an answer: without a grant, which would be outdated.
 fn stored_body(change: &ChangeResp) -> Bytes {
     encode_body(&Ok::<_, Fault>(WriteResp { change: change.clone(), grant: None }))
 }

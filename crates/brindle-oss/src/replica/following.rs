@@ -67,7 +67,7 @@ fn touched(change: &ReplicaChange) -> Option<Vec<brindle_types::ObjectId>> {
     }
 }
 
-/// The primary has found the rights good. What it says of a missing object was true there.
+/// The primary has found the rights good. Its answer about a missing object was true there.
 fn rights(ticket: Ticket) -> Ticket {
     Ticket { must_exist: false, ..ticket }
 }
@@ -122,11 +122,11 @@ async fn make(oss: &Oss, call: &Call, change: ReplicaChange) -> Result<()> {
     }
 }
 
-/// How an object is here.
+/// Answers with the state of an object on this member.
 pub(crate) async fn look(oss: &Oss, call: &Call, req: ReplicaLookReq) -> Result<Answer> {
     let _attached = replica(oss)?.enter(&call.conn, req.attachment).await?;
     let (image, sums) = match oss.store.look(req.object, req.from_block, req.blocks).await {
-        // What cannot be read is to be put anew.
+        // An unreadable object is put anew.
         Err(fault) if fault.code == Code::ObjectDamaged => {
             oss.store.forget_object(req.object).await?;
             (ObjectImage::default(), Bytes::new())

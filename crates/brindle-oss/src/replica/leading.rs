@@ -24,20 +24,20 @@ use crate::service::Oss;
 
 /// Pause before a full table of marks is looked at again.
 const PAUSE_MS: u64 = 100;
-/// How often marks of objects that are equal are taken away, and most objects at once.
+/// Interval at which marks of equal objects are taken away, and most objects at once.
 const UNMARK_EVERY_MS: u64 = 3_000;
 const UNMARK_MAX: usize = 256;
-/// With more marks than that it is done again at once.
+/// Number of marks above which the next round follows at once.
 const MANY_MARKS: usize = 2048;
 /// Bytes of a block, and most bytes that are mended at once: what is damaged is found block by block.
 const BLOCK: u64 = 4096;
 const MEND_BYTES: u64 = BLOCK;
 /// Newer than every epoch.
 const ANY_EPOCH: Pair = Pair { term: u32::MAX, counter: u64::MAX };
-/// How often a change waits for room in the table of marks.
+/// Number of tries of a change to get room in the table of marks.
 const MARK_TRIES: usize = 50;
 
-/// What goes to the other members for a change.
+/// Message of a change to the other members.
 pub(crate) struct Forward {
     pub(crate) change: ReplicaChange,
     pub(crate) bulk: Bytes,
@@ -290,7 +290,7 @@ impl Replica {
     /// Takes marks away from objects that nobody changes now, when all members have synced them.
     async fn unmark(&self, oss: &Arc<Oss>, before: &mut BTreeMap<ObjectId, u64>) -> Result<usize> {
         let now: BTreeMap<ObjectId, u64> = oss.store.marks_in_use().into_iter().collect();
-        // What was used since the last look is in use.
+        // An object used since the last look is in use.
         let idle =
             now.iter().filter(|(object, uses)| before.get(object) == Some(uses)).map(|(object, _)| *object);
         let objects: Vec<ObjectId> = idle.take(UNMARK_MAX).collect();

@@ -1,8 +1,9 @@
 //! Makes objects of a member equal to those of the primary, by their checksums.
 //!
-//! A learner is attached first: from then on it gets every change. Then each object is compared, in pieces, under the lock that orders its
-//! changes, and what differs is copied. What the learner has beyond that is forgotten there. When it has synced everything it joins by
-//! compare-and-swap; from just before that nothing is answered without it.
+//! A learner is attached first: from then on it gets every change. Then each object is compared, in pieces,
+//! under the lock that orders its changes, and what differs is copied. Additional objects of the learner are
+//! forgotten there. When it has synced everything it joins by compare-and-swap; from just before that nothing
+//! is answered without it.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,13 +28,13 @@ const PIECE_BYTES: u64 = 16 << 20;
 const COPY_BYTES: u64 = 1 << 20;
 /// Objects of one page of a list.
 const PAGE: usize = 1024;
-/// How often it is looked for learners.
+/// Interval of the search for learners.
 const LOOK_EVERY_MS: u64 = 500;
 /// Pause before a learner that failed is tried again.
 const AGAIN_MS: u64 = 1_000;
 /// Syncing all of a learner may take so long.
 const SYNC_LIMIT_MS: u64 = 120_000;
-/// How long changes that began before a learner was attached may take.
+/// Longest time that changes may take which began before a learner was attached.
 const EARLIER_LIMIT_MS: u64 = 60_000;
 const EARLIER_LOOK_MS: u64 = 10;
 /// Newer than every epoch.

@@ -17,13 +17,13 @@ use bytes::Bytes;
 
 use super::{Abandoning, Caller, Guard, Inner, Options};
 
-/// How often a target is looked at that calls wait for.
+/// Interval between two looks at a target that calls wait for.
 const LOOK_EVERY_MS: u64 = 100;
 
 /// An attempt to connect that takes longer counts as failed: a host that is there answers sooner.
 const ATTEMPT_MS: u64 = 1_000;
 
-/// What failout keeps of a target.
+/// Failout state of a target.
 #[derive(Default)]
 pub(super) struct Failout {
     /// Requests that were given up, and whose outcome is not known yet.
@@ -112,7 +112,7 @@ impl Caller {
 }
 
 impl Inner {
-    /// Why the target is given up now, if it is.
+    /// Reason why the target is given up now, if it is.
     fn failed_out(&self, limit_ms: u64) -> Option<Fault> {
         let state = self.peer.state();
         let ms = self.seams.now().ms_since(state.since);

@@ -24,7 +24,7 @@ use super::*;
 
 const TARGET: TargetId = TargetId { role: Role::Mdt, index: 0 };
 
-/// What the server does with one request before it answers.
+/// Behaviour of the server on one request before it answers.
 #[derive(Clone, Copy, PartialEq)]
 enum Trouble {
     CutBefore,
@@ -32,7 +32,7 @@ enum Trouble {
     Refuse(Code),
 }
 
-/// Which trouble the n-th request gets.
+/// Chooses the trouble of the n-th request.
 type Tells = Box<dyn Fn(u64, &Frame) -> Option<Trouble> + Send + Sync>;
 
 /// A server that keeps a reply cache by slot, and gets into trouble as told.
@@ -97,7 +97,7 @@ impl Stub {
 struct TestHost {
     session: AtomicU64,
     refusals: AtomicU64,
-    /// What the next answer leaves to be done.
+    /// Work that the next answer leaves to be done.
     left: Mutex<Option<oneshot::Receiver<()>>>,
     failout_ms: Option<u64>,
 }
@@ -296,7 +296,8 @@ async fn whoever_keeps_the_session_learns_of_a_refusal_of_what_is_sent_once() {
     assert_eq!(rig.host.refusals.load(Ordering::SeqCst), 1);
 }
 
-/// Where answers are taken nothing blocks: what an answer leaves to be done is waited for by the call itself, and others go on.
+/// The receiver of answers never blocks: the call itself waits for the work that an answer leaves, and other
+/// calls go on.
 #[tokio::test]
 async fn an_answer_is_given_when_what_it_leaves_is_done_and_keeps_nobody_else_waiting() {
     let rig = rig(|_, _| None).await;

@@ -12,7 +12,7 @@ use super::kept;
 
 /// File of the record, in the directory of the target.
 const RECORD_FILE: &str = "boot";
-/// What it is, for people.
+/// Name of the record, for people.
 const WHAT: &str = "the record of boot terms";
 
 /// The recorded term, and under which boot and mount it was taken.

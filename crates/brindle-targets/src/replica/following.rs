@@ -7,10 +7,10 @@ use tokio::sync::{RwLock, RwLockReadGuard};
 
 use super::SetMember;
 
-/// How long a message of an epoch that is not known here yet waits for the daemon to bring it.
+/// Longest wait of a message with an unknown epoch, until the daemon brings that epoch.
 const EPOCH_WAIT_MS: u64 = 1_000;
 
-/// Who may change this member.
+/// Primary that may change this member.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attached {
     attachment: Attachment,
@@ -25,14 +25,14 @@ pub struct Following {
 }
 
 impl Following {
-    /// Nobody may change this member any more. On return nothing is under way.
+    /// Ends the right of any primary to change this member. On return no change is under way.
     pub async fn detach(&self) {
         let mut attached = self.attached.write().await;
-        // Its number stays, so that nothing late of it comes in again.
+        // The number of the attachment stays, so that no late message of it comes in again.
         attached.host.clear();
     }
 
-    /// Nobody may, unless it is this host.
+    /// Ends the right to change this member, unless `host` has it.
     pub async fn detach_all_but(&self, host: &str) {
         let other = {
             let attached = self.attached.read().await;

@@ -14,7 +14,7 @@ use super::kept;
 /// File of the record, in the directory of the target.
 const RECORD_FILE: &str = "replica";
 
-/// What a member keeps of its set. It is on the disk before the member acts by it.
+/// Record of a member about its set. A change is on the disk before the member acts by it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplicaRecord {
     /// Identity of the target.
@@ -39,14 +39,14 @@ impl ReplicaRecord {
     }
 }
 
-/// What a member tells of itself.
+/// Report of a member about itself.
 #[derive(Clone, Debug)]
 pub struct Told {
     /// Boot term of its store; 0 while it is not open.
     pub boot_term: u32,
     /// Highest epoch on its disk.
     pub recorded_epoch: u64,
-    /// How it is.
+    /// Phase of the member.
     pub phase: MemberPhase,
     /// Members that it fills.
     pub resyncs: Vec<Resync>,
@@ -62,7 +62,7 @@ pub struct Seat {
     told: Mutex<Told>,
     /// Held while the record is written.
     recording: Mutex<()>,
-    /// When a primary was heard of last, or this process began: it may have granted a lease then.
+    /// Time at which a primary was heard of last, or this process began: it may have granted a lease then.
     heard: AtomicU64,
     /// Highest term of an MDT that others are known to have had.
     term_floor: AtomicU32,
@@ -99,7 +99,7 @@ impl Seat {
         self.term_floor.fetch_max(term, Ordering::AcqRel);
     }
 
-    /// When a primary was heard of last, or this process began.
+    /// Time at which a primary was heard of last, or this process began.
     pub fn heard(&self) -> Mono {
         Mono(self.heard.load(Ordering::Acquire))
     }
@@ -135,12 +135,12 @@ impl Seat {
         self.orders.borrow().primary == self.host
     }
 
-    /// This host's member.
+    /// Member of this host.
     pub fn own(&self) -> Option<ReplicaMember> {
         self.orders.borrow().member(&self.host).cloned()
     }
 
-    /// What the member tells now.
+    /// Present report of the member.
     pub fn told(&self) -> Told {
         self.told.lock().clone()
     }

@@ -13,7 +13,7 @@ mod tree;
 pub use generate::{Generator, SLOTS};
 pub use tree::Model;
 
-/// How [`Op::Open`] opens.
+/// Flags of [`Op::Open`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct How {
     /// O_RDONLY or O_RDWR.
@@ -30,7 +30,7 @@ pub struct How {
     pub exclusive: bool,
 }
 
-/// Which flavour of rename.
+/// Kind of rename.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RenameHow {
     /// Replaces what is there.
@@ -156,7 +156,7 @@ pub enum Op {
     },
 }
 
-/// What stat shows of it, as far as it must agree.
+/// Attributes of stat, as far as they must agree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatView {
     /// Names the inode; real inode numbers must map one to one to the model's.
@@ -178,7 +178,7 @@ pub enum Outcome {
     Done,
     /// Bytes read, a link's target, an attribute's value.
     Bytes(Vec<u8>),
-    /// How many bytes were written or copied.
+    /// Number of bytes written or copied.
     Count(usize),
     /// stat.
     Stat(StatView),
@@ -208,7 +208,7 @@ pub enum Content {
     Dir,
     /// A file's bytes.
     File(Arc<Vec<u8>>),
-    /// Where a symbolic link leads.
+    /// Target of a symbolic link.
     Symlink(String),
 }
 

@@ -47,7 +47,7 @@ pub struct Model {
 
 type Res<T> = Result<T, i32>;
 
-/// Where a path ends: the directory, the last name, and the inode if there is one.
+/// Last entry of a path: the directory, the last name, and the inode if there is one.
 struct Place {
     dir: u64,
     name: String,
@@ -93,7 +93,7 @@ impl Model {
         found
     }
 
-    /// Everything in the tree by path (the root is `.`), to compare with what somebody else sees.
+    /// All entries of the tree by path (the root is `.`), to compare with another view of it.
     pub fn snapshot(&self) -> BTreeMap<String, Node> {
         let mut found = BTreeMap::from([(".".to_owned(), self.node(ROOT))]);
         let mut todo = vec![(String::new(), ROOT)];
@@ -120,7 +120,8 @@ impl Model {
         Node { ino, mode: kind | i.perm, nlink: i.nlink, content, xattrs: i.xattrs.clone() }
     }
 
-    /// What the thing with this number holds, also one that has no name left and is only open; `None` if it is gone.
+    /// Content of the inode with this number, even if it has no name left and is only open; `None` if it is
+    /// gone.
     pub fn content(&self, ino: u64) -> Option<Content> {
         self.inodes.contains_key(&ino).then(|| self.node(ino).content)
     }

@@ -26,7 +26,7 @@ const POLLS_MAX: u64 = 50_000_000;
 /// Number of the future that [`super::World::run_until`] drives.
 const MAIN: u64 = 0;
 
-/// Why a run ended before its future did.
+/// Reason why a run ended before its future did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stuck {
     /// The virtual time limit was reached.
@@ -60,7 +60,7 @@ impl Group {
         self.alive.load(Ordering::Relaxed)
     }
 
-    /// From now on none of its tasks runs, as if it was stopped by a signal; its clock goes on.
+    /// Stops all tasks of the group, as if by a signal; its clock goes on.
     pub fn stand_still(&self) {
         self.held.lock().get_or_insert_default();
     }
@@ -70,7 +70,7 @@ impl Group {
         self.held.lock().is_some()
     }
 
-    /// It goes on.
+    /// Lets the tasks of the group go on.
     pub fn go_on(&self) {
         let held = self.held.lock().take();
         held.into_iter().flatten().for_each(Waker::wake);
@@ -260,7 +260,7 @@ impl Shared {
         }
     }
 
-    /// One of the tasks that can run.
+    /// Chooses a task that can run.
     fn choose(&self) -> Option<u64> {
         let mut exec = self.exec.lock();
         let count = exec.ready.lock().order.len();

@@ -30,7 +30,7 @@ const BACKLOG_MAX: usize = 256;
 /// First port given out for port 0.
 const FIRST_FREE_PORT: u16 = 20_000;
 
-/// How long frames travel.
+/// Travel times of frames.
 #[derive(Clone, Debug)]
 pub struct NetConfig {
     /// Shortest time in microseconds.
@@ -49,12 +49,12 @@ impl Default for NetConfig {
     }
 }
 
-/// Which ways of a pair of nodes are cut.
+/// Directions between two nodes that are cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// Both ways.
+    /// Both directions.
     Both,
-    /// From the first node to the second only.
+    /// Only from the first node to the second.
     OneWay,
 }
 
@@ -92,7 +92,7 @@ struct Pipe {
     flight: VecDeque<(u64, Parcel)>,
     inbox: VecDeque<Frame>,
     bytes: usize,
-    /// Why nothing more will come, once the inbox is empty.
+    /// Reason why no more frames will come, once the inbox is empty.
     ended: Option<NetError>,
     /// The sending end can send no more.
     send_closed: bool,
@@ -143,7 +143,7 @@ impl Net {
         !self.cuts.is_empty() && self.cuts.contains_key(&(from.to_owned(), to.to_owned()))
     }
 
-    /// Nobody at `to` hears anything from `from`, and gets no answer that says so.
+    /// Whether `to` hears nothing from `from`, and gets no answer that says so.
     fn is_silent(&self, from: &str, to: &str) -> bool {
         self.is_cut(from, to) || self.dark.contains(to) || self.dark.contains(from)
     }
@@ -154,7 +154,7 @@ impl Net {
 }
 
 impl Shared {
-    /// When a message of `bytes` that leaves now arrives, if nothing is in its way.
+    /// Arrival time of a message of `bytes` that leaves now, if nothing is in its way.
     fn arrival_ns(&self, config: &NetConfig, bytes: usize) -> u64 {
         let mut exec = self.exec.lock();
         let slow = exec.rng.one_in(config.slow_one_in);
@@ -285,7 +285,7 @@ impl Shared {
     }
 }
 
-/// What the receiver of real bytes would check.
+/// Checks a frame as the receiver of real bytes would.
 fn checked(mut frame: Frame) -> Result<Frame, NetError> {
     if let Err(fault) = frame.verify() {
         return Err(NetError::bad_with(fault, frame.header));

@@ -14,7 +14,7 @@ use super::world::Shared;
 const EPOCH_S: i64 = 1_767_225_600;
 const NS_PER_S: i64 = 1_000_000_000;
 
-/// How a node's clocks differ from the world's.
+/// Difference between a node's clocks and those of the world.
 #[derive(Default)]
 pub(super) struct Skew {
     /// Added to the monotonic clock: when the host was booted. Changes at a power cut only.

@@ -23,7 +23,7 @@ const BOOT_MAX_NS: u64 = 100_000_000_000;
 /// Civil clocks of nodes differ by at most this at first.
 const WALL_SKEW_MAX_MS: u64 = 500;
 
-/// Everything that is simulated.
+/// State of the simulation.
 pub(super) struct Shared {
     pub seed: u64,
     pub exec: Mutex<Exec>,
@@ -41,7 +41,7 @@ pub(super) struct Node {
     skew: Arc<Skew>,
 }
 
-/// How a node goes down.
+/// Way in which a node goes down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
     /// kill -9: the process is gone, its host goes on.
@@ -110,7 +110,7 @@ impl World {
         self.set_mapped_nodemaps(&nodemaps.iter().cloned().map(MappedNodemap::from).collect::<Vec<_>>());
     }
 
-    /// Likewise, with numbers of users and groups.
+    /// Sets nodemaps with mappings of users and groups.
     pub fn set_mapped_nodemaps(&self, nodemaps: &[MappedNodemap]) {
         self.shared.hosts.nodemaps.replace(nodemaps);
     }
@@ -275,7 +275,7 @@ impl World {
         nodes[name].skew.wall_ns.fetch_add(ms * 1_000_000, Ordering::Relaxed);
     }
 
-    /// How long frames travel from now on.
+    /// Sets the travel times of frames from now on.
     pub fn set_net_config(&self, config: NetConfig) {
         self.shared.set_net_config(config);
     }
@@ -313,7 +313,7 @@ impl World {
         self.shared.trace.lock().hash()
     }
 
-    /// How often each kind of event and fault happened.
+    /// Number of events and faults, by kind.
     pub fn counts(&self) -> BTreeMap<&'static str, u64> {
         self.shared.trace.lock().counts()
     }

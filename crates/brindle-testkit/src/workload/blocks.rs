@@ -24,7 +24,7 @@ pub const FILES: [&str; 4] = ["f0", "f1", "f2", "f3"];
 const CUT_FILE: usize = 3;
 /// Files whose bytes are also moved from OST to OST.
 const MOVED_FILES: [usize; 2] = [0, CUT_FILE];
-/// Where pieces of them begin and how long they are.
+/// Start and length of the pieces.
 const PIECE: u64 = 64 << 10;
 /// Bytes of a block: a disk's sector, which a power cut does not tear.
 const BLOCK: u64 = 512;
@@ -39,7 +39,7 @@ const STEPS_MAX: u64 = 6;
 /// Blocks that share a checksum.
 const SHARE_SUM: u64 = 4096 / BLOCK;
 
-/// How often which operation is done, in percent; what is left are cuts and moves.
+/// Shares of the operations, in percent; the rest are cuts and moves.
 #[derive(Clone, Copy)]
 struct Mix {
     files: &'static [usize],
@@ -98,7 +98,7 @@ impl Mix {
                 close_reader: 3,
                 cut: 7,
             },
-            // What is cut off needs room again.
+            // A range that was cut off needs room again.
             Aim::Room => {
                 Mix { files: &[0, CUT_FILE, CUT_FILE], pause_ms: 60, write: 45, read: 24, cut: 9, ..general }
             }
@@ -120,7 +120,7 @@ impl Mix {
     }
 }
 
-/// Something that puts a value into blocks: a write, or a cut (value 0).
+/// Change that puts a value into blocks: a write, or a cut (value 0).
 struct Write {
     value: u64,
     file: usize,
@@ -177,7 +177,7 @@ struct Record {
     layouts: BTreeMap<usize, (Ino, Layout)>,
 }
 
-/// Everything that happened to the files; outlives the clients.
+/// History of the files; outlives the clients.
 #[derive(Clone)]
 pub struct Blocks {
     record: Arc<Mutex<Record>>,
@@ -210,12 +210,13 @@ fn value_of(bytes: &[u8], file: usize, block: u64) -> Option<u64> {
 }
 
 impl Blocks {
-    /// Nothing written yet.
+    /// Empty history.
     pub fn new(aim: Aim) -> Blocks {
         Blocks { record: Arc::default(), mix: Mix::of(aim) }
     }
 
-    /// Where a byte of a file that is never cut or moved lies, near one of the places where everybody works: OST, object, offset.
+    /// Place of a byte of a file that is never cut or moved, near one of the places where all clients work:
+    /// OST, object, offset. `choose` gives a random number below its argument.
     /// `choose` gives a random number below its argument.
     pub fn victim(&self, choose: impl Fn(u64) -> u64) -> Option<(u16, ObjectId, u64)> {
         let file = 1 + choose(CUT_FILE as u64 - 1) as usize;
@@ -258,7 +259,7 @@ impl Blocks {
             life.pause(self.mix.pause_ms).await;
             let file = self.mix.files[life.below(self.mix.files.len() as u64) as usize];
             if self.step(&life, &mut hands, file, inos[file]).await.is_err() {
-                // Its handles are dead, or say from now on that data was lost.
+                // Handles of the file are dead, or say from now on that data was lost.
                 hands.drop_all(&life).await;
             }
         }
@@ -382,7 +383,7 @@ impl Blocks {
         let write = WriteIn { offset, data: data.into(), ..WriteIn::default() };
         let done = life.note(what, life.client.write(&life.ctx, opened.handle, write)).await;
         life.pages.wrote(opened.attr.ino, offset, len_bytes);
-        // Where one OST could not take its part, only the bytes before it count as written.
+        // If one OST could not take its part, only the bytes before it count as written.
         self.end_write(life, at, done.as_ref().is_ok_and(|written| *written == len_bytes));
         done.map(drop)
     }
@@ -474,7 +475,7 @@ impl Blocks {
         let (offset, len) = (blocks.start * BLOCK, (blocks.end - blocks.start) * BLOCK);
         let reading = life.pages.read(&life.client, opened, offset, len);
         let mut bytes = life.note(what, reading).await?;
-        // What lies behind the end was cut off.
+        // Bytes behind the end were cut off.
         bytes.resize(len as usize, 0);
         let return_ns = life.history.now_ns();
         for (block, bytes) in blocks.zip(bytes.chunks(BLOCK as usize)) {
@@ -521,7 +522,7 @@ impl Blocks {
         wrong
     }
 
-    /// How many reads and writes there were.
+    /// Numbers of reads and writes.
     pub fn len(&self) -> (usize, usize) {
         let record = self.record.lock();
         (record.reads.len(), record.writes.len())
@@ -534,7 +535,7 @@ impl Blocks {
 }
 
 impl Record {
-    /// Which acknowledged writes a client may have had in its buffer when it died, or lost its session.
+    /// Finds acknowledged writes that a client may have had in its buffer when it died, or lost its session.
     fn find_unsent(&mut self, history: &History) {
         let lost = |w: &&Write| {
             let Some(end_ns) = w.return_ns.filter(|_| w.acked && w.handle.1 != 0) else { return false };
@@ -591,7 +592,7 @@ impl Record {
     fn check_return(&self, read: &Read, reads: &[&Read], writes: &[&Write], cuts: &Cuts) -> Option<String> {
         let source = writes.iter().find(|w| w.value == read.value && w.value != 0)?;
         let end_ns = source.return_ns?;
-        // Whatever may have put the value there that was seen instead has returned.
+        // All changes that may have put the other value there have returned.
         let settled = |seen: &Read| {
             let mut by = writes.iter().filter(|w| w.value == seen.value && w.invoke_ns < seen.return_ns);
             by.all(|w| w.acked && w.return_ns.is_some_and(|at| at < read.invoke_ns))

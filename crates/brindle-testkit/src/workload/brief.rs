@@ -27,12 +27,12 @@ const PIECE: usize = 8 * CELL;
 /// Handles that a task keeps.
 const KEPT_MAX: usize = 3;
 
-/// How often which operation is done, in percent; what is left are removals.
+/// Shares of the operations, in percent; the rest are removals.
 #[derive(Clone, Copy)]
 struct Mix {
     /// Longest pause between two operations.
     pause_ms: u64,
-    /// How many of the latest files are read and removed.
+    /// Number of the latest files that are read and removed.
     recent: usize,
     make: u64,
     write_again: u64,
@@ -88,12 +88,12 @@ impl Mix {
 
 struct Write {
     value: u64,
-    /// Of the client that wrote it.
+    /// Life of the client that wrote it.
     life: u64,
     invoke_ns: u64,
     return_ns: Option<u64>,
     acked: bool,
-    /// It has left the client's buffer for sure.
+    /// Whether the write has left the client's buffer for sure.
     sent: bool,
 }
 
@@ -107,13 +107,13 @@ struct File {
     writes: Vec<Write>,
     /// Fsyncs that succeeded: when they were answered, and how many writes were answered before they began.
     syncs: Vec<(u64, usize)>,
-    /// When somebody first asked to remove it.
+    /// Time at which its removal was first asked for.
     removing_ns: Option<u64>,
-    /// When a removal was asked for and answered.
+    /// Times at which a removal was asked for and answered.
     removed: Option<(u64, u64)>,
 }
 
-/// What somebody found under a name.
+/// Content found under a name.
 enum Found {
     Nothing,
     Cells(Vec<Option<u64>>),
@@ -263,7 +263,7 @@ impl Brief {
         let writing = self.write_pieces(life, opened, data.into());
         let writing = async {
             match writing.await {
-                // Nothing was promised.
+                // The write was refused, so nothing was promised.
                 Err(fault) if self.mix.is_full && fault.code == Code::OstFull => Ok(0),
                 done => done,
             }
@@ -301,7 +301,7 @@ impl Brief {
         Ok(written as u64)
     }
 
-    /// One of the latest files; `removed`: also of those that were removed.
+    /// Picks one of the latest files; `removed`: also of those that were removed.
     fn recent(&self, life: &Life, removed: bool) -> Option<usize> {
         let record = self.record.lock();
         let from = record.files.len().saturating_sub(self.mix.recent);
@@ -405,7 +405,7 @@ fn check_look(file: &File, look: &Look, history: &History, cuts: &Cuts) -> Optio
             (!removed && !lost).then(|| format!("I1: {when}: it {why}, and is gone"))
         }
         Found::Cells(cells) => {
-            // How late a power cut may take a change of names back is for the model of `tree` to know.
+            // The model of `tree` knows how late a power cut may take a change of names back.
             if let Some((from_ns, until_ns)) = file.removed
                 && until_ns < look.invoke_ns
                 && !cuts.between("mdt0", from_ns, look.return_ns)

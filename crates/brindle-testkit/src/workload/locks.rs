@@ -1,8 +1,8 @@
 //! Critical sections: lock a file, read a number, write another, sync, unlock.
 //!
-//! While a client holds the lock it asks again and again whether its handle lives; the time from the grant to the last
-//! such question that succeeded belongs to it alone. What a section read must be what the last section wrote that is
-//! known to have ended well, or something written by one in between whose end is not known.
+//! While a client holds the lock it asks again and again whether its handle lives; the time from the grant to
+//! the last such question that succeeded belongs to it alone. A section must read the value of the last
+//! section that is known to have ended well, or of one in between whose end is not known.
 
 use std::sync::Arc;
 
@@ -20,18 +20,18 @@ pub const FILE: &str = "lock";
 const PAUSE_MS: u64 = 2_500;
 /// Longest pauses inside one.
 const INSIDE_MS: u64 = 400;
-/// Where the number lies: behind what fits into the MDT, so that it is on an OST.
+/// Offset of the number: behind the bytes that fit into the MDT, so that the number is on an OST.
 const OFFSET: u64 = 64 << 10;
 
 #[derive(Clone)]
 struct Section {
     client: usize,
     granted_ns: u64,
-    /// Until when it surely had the lock.
+    /// Time until which the client surely had the lock.
     alive_ns: u64,
     read: Option<u64>,
     wrote: u64,
-    /// Everything succeeded, the sync included.
+    /// Whether all steps succeeded, the sync included.
     done: bool,
 }
 
@@ -50,7 +50,7 @@ impl Locks {
             let access = Access { read: true, write: true, truncate: false, execute: false };
             let opening = life.client.open(&life.ctx, ino, access, false);
             let Ok(opened) = life.note("open lock".into(), opening).await else { continue };
-            // How it ended is in the record.
+            // The record has the outcome of the section.
             let _ = self.section(&life, ino, &opened).await;
             let _ = life.client.close(opened.handle).await;
         }
@@ -119,7 +119,7 @@ impl Locks {
         Ok(())
     }
 
-    /// What is wrong with the sections.
+    /// Violations found in the sections.
     pub fn check(&self) -> Vec<String> {
         let mut sections = self.sections.lock().clone();
         sections.sort_by_key(|s| s.granted_ns);
@@ -156,7 +156,7 @@ impl Locks {
         wrong
     }
 
-    /// How many sections there were, and how many ended well.
+    /// Number of sections, and number of those that ended well.
     pub fn len(&self) -> (usize, usize) {
         let sections = self.sections.lock();
         (sections.len(), sections.iter().filter(|s| s.done).count())

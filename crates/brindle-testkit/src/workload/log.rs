@@ -24,9 +24,9 @@ struct Append {
     invoke_ns: u64,
     return_ns: Option<u64>,
     acked: bool,
-    /// When an fsync of the same handle that began later had succeeded.
+    /// Whether an fsync of the same handle that began later had succeeded.
     synced: bool,
-    /// The same of a flush or an fsync.
+    /// Whether a flush or an fsync of the same handle that began later had succeeded.
     sent: bool,
 }
 
@@ -66,7 +66,7 @@ impl Log {
             }
         }
         if let Some(opened) = open {
-            // As above: the last word on each append is what the final reading finds.
+            // The final reading decides on each append, as above.
             let _ = life.client.close(opened.handle).await;
         }
     }
@@ -104,7 +104,7 @@ impl Log {
         }
     }
 
-    /// What was appended through a handle before `before_ns`.
+    /// Notes appends through a handle before `before_ns`.
     fn left(&self, handle: (usize, u64, u64), before_ns: u64, note: impl Fn(&mut Append)) {
         let mut appends = self.appends.lock();
         let before =
@@ -195,7 +195,7 @@ impl Log {
         for a in appends.iter().filter(|a| a.acked) {
             let later = appends.iter().filter(|b| b.acked && a.return_ns.is_some_and(|r| r < b.invoke_ns));
             for b in later {
-                // Of those that are not there it was said above whether they may be missing.
+                // Missing values were judged above.
                 if let (Some(first), Some(second)) = (places.get(&a.value), places.get(&b.value))
                     && first > second
                 {

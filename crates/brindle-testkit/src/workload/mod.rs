@@ -39,17 +39,17 @@ pub struct Life {
     pub index: usize,
     /// Number of its incarnation, from 1.
     pub number: u64,
-    /// Its node.
+    /// Node of the life.
     pub node: NodeSeams,
     /// The caller of everything.
     pub ctx: Ctx,
-    /// Its mount.
+    /// Mount of the life.
     pub client: Arc<Client>,
-    /// What its kernel keeps.
+    /// Pages that its kernel keeps.
     pub pages: PageCache,
     /// The witness.
     pub history: History,
-    /// Set when everybody is to come to an end.
+    /// Set when all clients are to come to an end.
     pub stop: Arc<AtomicBool>,
 }
 

@@ -23,7 +23,7 @@ const PAUSE_MS: u64 = 300;
 /// A name that was made is certain to stay over a power cut after this.
 const NAMES_LOST_MAX_NS: u64 = 1_000_000_000;
 
-/// What one client knows of a name.
+/// Knowledge of one client about a name.
 struct Try {
     client: usize,
     return_ns: Option<u64>,
@@ -45,7 +45,7 @@ impl Shared {
         while !life.stopping() {
             life.pause(PAUSE_MS).await;
             let round = life.history.now_ns() / ROUND_NS;
-            // What fails is noted; there are no handles that could be dead.
+            // Failures are noted; there are no handles that could be dead.
             let _ = match life.below(6) {
                 0..3 if round != last_round => {
                     last_round = round;

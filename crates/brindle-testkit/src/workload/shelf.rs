@@ -27,7 +27,7 @@ const ROUND_PAUSE_MS: u64 = 300;
 const READ: Access = Access { read: true, write: false, truncate: false, execute: false };
 const WRITE: Access = Access { read: false, write: true, truncate: false, execute: false };
 
-/// What is known of a file.
+/// Knowledge about a file.
 #[derive(Clone, Copy, Debug)]
 struct Book {
     ino: Ino,
@@ -87,7 +87,7 @@ impl Shelf {
             life.pause(WRITE_PAUSE_MS).await;
             let n = life.below((FILES / clients.max(1)).max(1) as u64) as usize * clients + life.index;
             if n < FILES {
-                // What failed may have happened, and is written over by a later one.
+                // A failed write may have happened; a later one overwrites it.
                 let _ = self.write_one(life, n).await;
             }
         }
@@ -115,7 +115,7 @@ impl Shelf {
     async fn read(&self, life: &Life, dir: Ino) {
         while !life.stopping() {
             life.pause(ROUND_PAUSE_MS).await;
-            // So that their attributes are known.
+            // The listing makes the attributes known.
             if life.client.readdir(dir, 0, FILES as u32, true).await.is_err() {
                 continue;
             }

@@ -32,7 +32,7 @@ const REGROUP_PAUSE_MS: u64 = 100;
 /// Suspects that are remembered.
 const SUSPECTS_MAX: usize = 8;
 
-/// What is known of one client's file.
+/// Knowledge about one client's file.
 #[derive(Clone, Debug, Default)]
 struct Stamp {
     /// Number in its name: the last rename that has returned, and the last that has begun.
@@ -47,7 +47,7 @@ struct Stamp {
     flushed_bytes: u64,
     /// Counts writes.
     writes: u64,
-    /// What was seen of fewer bytes than the last write left.
+    /// Observations of fewer bytes than the last write left.
     suspects: Vec<String>,
     ino: Option<Ino>,
 }
@@ -98,7 +98,7 @@ impl Stamps {
                 _ => self.lengthen(life).await,
             };
             if changed.is_err() {
-                // What failed may have happened: both are found out by looking.
+                // A failed change may have happened: a look finds out.
                 let _ = self.find_out(life, dir).await;
             }
         }
@@ -219,7 +219,7 @@ impl Stamps {
         None
     }
 
-    /// As the kernel does before it opens or makes something there.
+    /// Checks the directory as the kernel does before it opens or makes an entry there.
     async fn look_at_group(&self, life: &Life, dir: Ino, number: usize) -> Option<String> {
         let group = self.stamps.lock()[number].group;
         let attr = match life.client.rights(dir) {

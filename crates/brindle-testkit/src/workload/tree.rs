@@ -18,11 +18,12 @@ use crate::model::{Content, Generator, Model, Node, Op, Outcome};
 const SIZE_MAX: u64 = 400_000;
 /// Longest pause between two operations.
 const PAUSE_MS: u64 = 160;
-/// What a power cut may take of names, at most.
+/// Longest span of changes of names that a power cut may take, in nanoseconds.
 const NAMES_LOST_MAX_NS: u64 = 1_000_000_000;
 /// States older than this are not needed to explain a power cut.
 const STATES_KEPT_NS: u64 = 3_000_000_000;
-/// How long a dead client's requests can still be carried out: its lease, and some time to end the session.
+/// Longest time for which a dead client's requests can still be carried out: its lease, and some time to end
+/// the session.
 const LAST_EFFECT_MS: u64 = 8_000;
 
 /// A state of the tree and when the operation that led to it was answered.
@@ -44,13 +45,14 @@ impl States {
         }
     }
 
-    /// What a power cut of the MDT may leave that took nothing older than `safe_ns`, the latest first.
+    /// States that a power cut of the MDT may leave if it took nothing older than `safe_ns`, the latest
+    /// first.
     fn left_by_cut(&self, safe_ns: u64) -> impl Iterator<Item = &Model> {
         let surely = self.0.iter().rposition(|s| s.since_ns < safe_ns).unwrap_or(0);
         self.0.iter().skip(surely).rev().map(|s| &s.model)
     }
 
-    /// Everything up to now survives a power cut.
+    /// Notes that all changes up to now survive a power cut.
     fn durable(&mut self) {
         self.0.clear();
     }
@@ -62,7 +64,7 @@ struct Candidate {
     model: Model,
 }
 
-/// What is known of one client's subtree; outlives the client.
+/// Knowledge about one client's subtree; outlives the client.
 pub struct Tree {
     model: Model,
     generator: Generator,
@@ -74,14 +76,14 @@ pub struct Tree {
     dirty: BTreeMap<Ino, BTreeSet<u64>>,
     /// Files of which a client may have had bytes in its buffer when it died or lost its session.
     unsent: BTreeSet<Ino>,
-    /// When the tree was looked at last.
+    /// Time of the last look at the tree.
     resolved_ns: u64,
     cuts_seen: usize,
     mdt_cuts_seen: usize,
     broken: bool,
 }
 
-/// How a tree differs from what it should be.
+/// Difference between a tree and its model.
 enum Differs {
     /// Names, links, modes, attributes.
     Names(String),
@@ -157,7 +159,7 @@ impl Tree {
             self.dirty.entry(ino).or_default().insert(handle);
         }
         match done {
-            // Whatever was answered, a power cut meanwhile may have taken it.
+            // A power cut meanwhile may have taken the change, whatever the answer was.
             Ok(_) if self.cuts_seen != life.history.cut_count() => self.resolve(life, fs).await,
             Ok(got) if self.inodes.same(&expected, &got) => self.accept(life, fs, op, after),
             // A handle knows that its OST has refused what was in the buffer; its program is told when it syncs or closes.
@@ -196,7 +198,7 @@ impl Tree {
         self.states.reached(&self.model, now_ns);
     }
 
-    /// What was written through handles that are closed now can be lost without anybody being told.
+    /// Forgets handles that are closed now: their writes can be lost without a message.
     fn forget_closed(&mut self, fs: &ClientFs) {
         let open: BTreeSet<u64> = (0..crate::model::SLOTS)
             .filter_map(|slot| fs.slot_file(slot))
@@ -207,7 +209,7 @@ impl Tree {
         }
     }
 
-    /// What was written through handles that are open is not known to have left the client.
+    /// Notes that writes through open handles may not have left the client.
     fn note_unsent(&mut self) {
         let open = self.dirty.iter().filter(|(_, handles)| handles.iter().any(|h| *h != 0));
         self.unsent.extend(open.map(|(ino, _)| *ino));
@@ -233,7 +235,7 @@ impl Tree {
             life.history.unsent(&life.node.name, life.number);
         }
         if life.history.buffer_lost(&life.node.name, life.number, self.resolved_ns) {
-            // Those that could not be synced.
+            // These files could not be synced.
             self.note_unsent();
         }
         self.resolved_ns = life.history.now_ns();
@@ -357,9 +359,10 @@ impl Tree {
         states.flat_map(|model| model.content(expected.ino)).next().is_some_and(|last| last == seen.content)
     }
 
-    /// The tree is in a state that was found to be allowed. What a power cut of the MDT has left is durable. A look makes
-    /// nothing durable: without a cut, the next one may still take what was changed in the second before it (statement 13
-    /// of `docs/semantics.md`), an operation included that was only now found to have been done.
+    /// The tree is in a state that was found to be allowed. A state left by a power cut of the MDT is
+    /// durable. A look makes nothing durable: without a cut, the next one may still take what was changed in
+    /// the second before it (statement 13 of `docs/semantics.md`), an operation included that was only now
+    /// found to have been done.
     fn go_on_from(&mut self, life: &Life, before: &Model, model: Model, seen: &Snapshot, mdt_cuts: usize) {
         self.inodes = InodeMap::of(&model.snapshot(), seen);
         let now_ns = life.history.now_ns();
@@ -375,7 +378,7 @@ impl Tree {
     }
 }
 
-/// How a tree as seen differs from a state; inode numbers must map one to one.
+/// Difference between a tree as seen and a state; inode numbers must map one to one.
 fn differs(expected: &Snapshot, seen: &Snapshot) -> Option<Differs> {
     if let Some(path) = expected.keys().find(|p| !seen.contains_key(*p)) {
         return Some(Differs::Names(format!("{path} is missing")));

@@ -52,15 +52,15 @@ fn nodemap(ids: IdMap) -> MappedNodemap {
     MappedNodemap { nodemap: Nodemap { hosts: vec!["c1".into()], ..Nodemap::new("lab") }, ids }
 }
 
-/// What a trusted client has made.
+/// Files that a trusted client has made.
 struct Tree {
     /// alice:alice 0777
     home: Ino,
-    /// In it, 0600, of alice.
+    /// File in it, 0600, of alice.
     hers: Ino,
-    /// In it, 0600, of bob.
+    /// File in it, 0600, of bob.
     his: Ino,
-    /// In it, 0666, of bob.
+    /// File in it, 0666, of bob.
     shared: Ino,
     /// bob:bob 0700
     hidden: Ino,
@@ -165,7 +165,7 @@ fn numbers_of_the_file_system_and_of_strangers_open_nothing() {
         let ahead = host.ask(&OpenAheadReq { opens: vec![(tree.his, 80), (tree.hers, 81)] }).await.unwrap();
         assert_eq!(ahead.opened, [None, None]);
         assert_eq!(owners(&host.opens(tree.hers, RW, ALICE.1).await.unwrap()), (ALICE.1, ALICE.1));
-        // Nobody becomes an owner whom the host does not know, and nobody else's file becomes theirs.
+        // No user becomes an owner whom the host does not know, and no other user's file becomes theirs.
         for uid in [BOB, NOBODY, 0, ALICE.0] {
             let chown = SetattrReq { uid: Some(uid), ..set(tree.hers, ALICE.1) };
             assert_eq!(host.ask(&chown).await.unwrap_err(), Code::NumberNotMapped, "{uid}");
@@ -238,7 +238,7 @@ fn every_answer_has_the_numbers_of_the_host() {
     world.end();
 }
 
-/// What alice makes is hers on both sides.
+/// Files that alice makes are hers on both sides.
 async fn made(host: &Host, honest: &Client, parent: Ino) {
     let (mode, umask, alice) = (0o600, 0, cred(ALICE.1));
     let handle = |n: u64| 100 + n;
@@ -368,7 +368,7 @@ fn acls_name_the_users_of_the_host() {
                 .unwrap();
             assert_eq!(honest.getxattr(ino, name).await.unwrap(), acl([CAROL.0, ALICE.0], CAROL.0));
         }
-        // It counts with the numbers of the file system.
+        // The group counts with the numbers of the file system.
         assert_eq!(owners(&host.opens(tree.hers, R, CAROL.1).await.unwrap()), (ALICE.1, ALICE.1));
         assert_eq!(host.opens(tree.hers, R, CAROL.0).await.unwrap_err(), Code::PermissionDenied);
     };

@@ -73,17 +73,17 @@ fn ticket() -> Ticket {
 struct Tree {
     /// root:root 0700
     hidden: Ino,
-    /// In it, 0644, of root: its bytes lie in objects.
+    /// File in it, 0644, of root: its bytes lie in objects.
     deep: Ino,
     /// alice:alice 0755
     home: Ino,
-    /// In it, 0600, of alice: its bytes lie in objects.
+    /// File in it, 0600, of alice: its bytes lie in objects.
     secret: Ino,
     /// root:root 1777
     tmp: Ino,
-    /// In it, 0644, of alice.
+    /// File in it, 0644, of alice.
     hers: Ino,
-    /// In it, 0644, of mallory: its bytes lie in objects.
+    /// File in it, 0644, of mallory: its bytes lie in objects.
     own: Ino,
     secret_object: (ObjectId, u16),
     own_object: (ObjectId, u16),
@@ -139,7 +139,7 @@ fn world(nodemap: Nodemap) -> (World, Arc<Client>, Tree, Arc<Client>) {
     (world, honest, tree, limited)
 }
 
-/// The same, with the servers.
+/// A cluster with the same limits, and its servers.
 fn cluster(nodemap: Nodemap) -> (SimCluster, World, Arc<Client>, Tree, Arc<Client>) {
     let cluster = SimCluster::new(38, Options { osts: 2, clients: 2 });
     let world = cluster.world().clone();
@@ -150,7 +150,7 @@ fn cluster(nodemap: Nodemap) -> (SimCluster, World, Arc<Client>, Tree, Arc<Clien
     (cluster, world, honest, made, hostile)
 }
 
-/// Somebody who asks for what he may not.
+/// A client that asks for forbidden things.
 struct Hostile {
     client: Arc<Client>,
 }
@@ -178,7 +178,7 @@ impl Hostile {
         }
     }
 
-    /// Everything that looks at a file or its bytes.
+    /// Sends every request that looks at a file or its bytes.
     async fn looks(&self, ino: Ino, parent: Ino, name: &[u8], uid: u32) {
         let execute = Access { read: true, execute: true, ..R };
         for access in [R, execute, Access::default()] {
@@ -213,7 +213,7 @@ impl Hostile {
         self.refused(MDT, &create).await;
     }
 
-    /// Everything that changes a file or its name.
+    /// Sends every request that changes a file or its name.
     async fn changes(&self, tree: &Tree, ino: Ino, parent: Ino, name: &[u8], uid: u32) {
         let (name, cred) = (name.to_vec(), cred(uid));
         let write = Access { write: true, ..Access::default() };
@@ -426,7 +426,7 @@ fn a_squashed_host_gets_nothing_by_numbers() {
         hostile
             .refused(MDT, &MknodReq { parent: tree.tmp, name, mode, umask, kind, rdev, cred: cred(0) })
             .await;
-        // It may write a file of its own, and nobody else's bytes come into that.
+        // The host may write a file of its own, and no other file's bytes come into it.
         let open = OpenReq { ino: tree.own, handle: 9, access: RW, cred: cred(MALLORY), kill_suidgid: false };
         hostile.ask(MDT, &open).await.unwrap();
         hostile.objects(tree.secret_object, tree.own_object).await;
@@ -546,7 +546,8 @@ fn a_read_only_host_reads_everything_and_changes_nothing() {
     world.end();
 }
 
-/// Of a host that sees one tree, root too gets and changes nothing outside of it: neither by numbers nor by moving or linking names.
+/// Root of a host that sees one tree gets and changes nothing outside of it: neither by numbers nor by moving
+/// or linking names.
 #[test]
 fn a_host_with_a_tree_of_its_own_sees_nothing_else() {
     let (world, honest, tree, client) = world(Nodemap { subtree: "/home".into(), ..Nodemap::new("lab") });

@@ -13,7 +13,7 @@ use crate::message;
 pub struct AppendReserveReq {
     /// The file.
     pub ino: Ino,
-    /// How many bytes.
+    /// Number of bytes to append.
     pub len_bytes: u64,
     /// The client's number of this append, never used twice in its session.
     pub number: u64,
@@ -24,7 +24,8 @@ pub struct AppendReserveReq {
 pub struct AppendReserveResp {
     /// First byte of the reservation.
     pub offset: u64,
-    /// Of the last cut. After the next one nothing may be written there before it was asked for again.
+    /// Truncate epoch of the last cut. After the next cut nothing may be written there before the place was
+    /// asked for again.
     pub truncate_epoch: Pair,
 }
 message!(AppendReserveReq => AppendReserveResp, AppendReserve);

@@ -23,7 +23,7 @@ pub struct BackupReadResp {
     pub term: u32,
     /// Keys and values, as they are stored, in order of key.
     pub rows: Vec<(Bytes, Bytes)>,
-    /// There are no more; the MDT has let go of the moment.
+    /// Whether this is the last page; then the MDT has let go of the moment.
     pub is_last: bool,
 }
 message!(BackupReadReq => BackupReadResp, BackupRead);

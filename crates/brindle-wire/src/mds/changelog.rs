@@ -28,7 +28,7 @@ pub struct ChangelogRegisterReq {
 /// The reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangelogRegisterResp {
-    /// Its number.
+    /// Number of the reader.
     pub id: u32,
 }
 message!(ChangelogRegisterReq => ChangelogRegisterResp, ChangelogRegister);
@@ -75,7 +75,7 @@ pub struct ChangelogReadReq {
 pub struct ChangelogReadResp {
     /// Index and change.
     pub records: Vec<(u64, Change)>,
-    /// Where the next part begins; records of other types may have been passed over.
+    /// Index of the next part; records of other types may have been passed over.
     pub next: u64,
     /// Whether there was nothing more at this moment.
     pub is_end: bool,
@@ -92,9 +92,9 @@ pub struct ChangelogInfoReq {
 /// A reader.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangelogReader {
-    /// Its number.
+    /// Number of the reader.
     pub id: u32,
-    /// Its name; may be empty.
+    /// Name of the reader; may be empty.
     pub name: String,
     /// The types that it asked for.
     pub mask: Option<ChangeMask>,

@@ -30,7 +30,7 @@ pub struct Close {
 }
 
 impl CloseReq {
-    /// Of one handle.
+    /// Request to close one handle.
     pub fn one(ino: Ino, handle: u64, report: Option<WriteReport>) -> CloseReq {
         CloseReq { closes: vec![Close { ino, handle, report }] }
     }

@@ -31,7 +31,7 @@ pub struct SpillReq {
     pub ino: Ino,
     /// First byte of the file that found no room.
     pub offset: u64,
-    /// How many bytes the OST refused.
+    /// Number of bytes that the OST refused.
     pub len_bytes: u64,
     /// The OST that refused them.
     pub ost: u16,

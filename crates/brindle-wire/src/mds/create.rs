@@ -20,7 +20,7 @@ pub struct CreateReq {
     pub umask: u32,
     /// O_EXCL: fail if the name exists.
     pub exclusive: bool,
-    /// How to open it.
+    /// Access of the handle.
     pub access: Access,
     /// The client's number for the handle.
     pub handle: u64,

@@ -9,7 +9,7 @@ use crate::message;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FenceTableReq {}
 
-/// Everything of an older epoch is refused.
+/// Fence table: requests of an older epoch of a session are refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FenceTableResp {
     /// Session and lowest epoch that is accepted.

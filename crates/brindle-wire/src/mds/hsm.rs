@@ -26,7 +26,7 @@ pub struct HsmStateReq {
 /// The action on a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HsmUnderWay {
-    /// Its kind.
+    /// Kind of the action.
     pub kind: HsmKind,
     /// Whether an agent has it; otherwise it waits for one.
     pub running: bool,
@@ -46,7 +46,7 @@ pub struct HsmStateResp {
 }
 message!(HsmStateReq => HsmStateResp, HsmState);
 
-/// What is to be done with a file.
+/// Action on a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HsmAsk {
     /// Copy it into the archive of this number; 0 for the one that it has, or the first.
@@ -66,7 +66,7 @@ pub enum HsmAsk {
 pub struct HsmActReq {
     /// The file.
     pub ino: Ino,
-    /// What.
+    /// Action to queue.
     pub ask: HsmAsk,
     /// Credentials of the program that asks: the owner's, or root's.
     pub cred: Cred,
@@ -100,12 +100,12 @@ pub struct HsmRecallReq {
     pub cred: Cred,
 }
 
-/// How far the restore is.
+/// Progress of a restore.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HsmRecallResp {
     /// The file is here.
     Here,
-    /// This restore is queued or under way.
+    /// The restore with this number is queued or under way.
     Waiting(Pair),
     /// The restore has failed.
     Failed(Fault),
@@ -126,7 +126,7 @@ pub struct HsmAttempt {
 pub struct HsmTakeReq {
     /// The agent: a random number of its process.
     pub agent: [u8; 16],
-    /// Its host, for people.
+    /// Host of the agent, for people.
     pub host: String,
     /// Archives that it serves; none for any.
     pub archives: Vec<u32>,
@@ -143,7 +143,7 @@ pub struct HsmWork {
     pub ino: Ino,
     /// Number of this attempt.
     pub attempt: Pair,
-    /// Its kind.
+    /// Kind of the action.
     pub kind: HsmKind,
     /// The archive.
     pub archive: u32,
@@ -162,7 +162,7 @@ pub struct HsmWork {
 pub struct HsmTakeResp {
     /// The actions; none if there was nothing to do for a while.
     pub work: Vec<HsmWork>,
-    /// How long the agent may be silent.
+    /// Time that the agent may be silent, in milliseconds.
     pub lease_ms: u32,
 }
 message!(HsmTakeReq => HsmTakeResp, HsmTake);
@@ -180,7 +180,7 @@ pub struct HsmProgressReq {
     pub cred: Cred,
 }
 
-/// What the agent need not go on with.
+/// Attempts that the agent need not go on with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HsmProgressResp {
     /// Attempts that were cancelled, or given to others.
@@ -188,7 +188,7 @@ pub struct HsmProgressResp {
 }
 message!(HsmProgressReq => HsmProgressResp, HsmProgress);
 
-/// What came of an attempt.
+/// Outcome of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HsmOutcome {
     /// The copy is in the archive, on stable storage.
@@ -197,7 +197,7 @@ pub enum HsmOutcome {
     Restored(Ino),
     /// The copy is gone.
     Removed,
-    /// It did not work.
+    /// The attempt failed.
     Failed(Fault),
 }
 
@@ -206,7 +206,7 @@ pub enum HsmOutcome {
 pub struct HsmDoneReq {
     /// The attempt.
     pub attempt: HsmAttempt,
-    /// What came of it.
+    /// Outcome of the attempt.
     pub outcome: HsmOutcome,
     /// Credentials of the agent: root's.
     pub cred: Cred,
@@ -231,7 +231,8 @@ pub struct HsmImportReq {
 /// The copy of an imported file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HsmImportResp {
-    /// As the MDT knows it: whoever asked puts it into the archive under this name, before the file gets its own.
+    /// Copy as the MDT knows it. The caller puts it into the archive under this name, before the file gets
+    /// its own name.
     pub copy: ArchivedCopy,
 }
 message!(HsmImportReq => HsmImportResp, HsmImport);
@@ -248,9 +249,9 @@ pub struct HsmInfoReq {
 /// An agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HsmAgent {
-    /// Its number.
+    /// Number of the agent.
     pub agent: [u8; 16],
-    /// Its host.
+    /// Host of the agent.
     pub host: String,
     /// Archives that it serves; none for any.
     pub archives: Vec<u32>,
@@ -262,18 +263,18 @@ pub struct HsmAgent {
     pub errors: u64,
 }
 
-/// How an action stands.
+/// Status of an action.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HsmStatus {
-    /// It waits for an agent.
+    /// The action waits for an agent.
     Waiting,
     /// An agent has it.
     Started,
-    /// It went well, a moment ago.
+    /// The action succeeded a moment ago.
     Succeeded,
-    /// It failed, a moment ago.
+    /// The action failed a moment ago.
     Failed(Fault),
-    /// It was given up, a moment ago.
+    /// The action was cancelled a moment ago.
     Cancelled,
 }
 
@@ -282,23 +283,23 @@ pub enum HsmStatus {
 pub struct HsmAction {
     /// The file.
     pub ino: Ino,
-    /// Its number, in the order of asking.
+    /// Number of the action, in the order of requests.
     pub cookie: Pair,
-    /// Its kind.
+    /// Kind of the action.
     pub kind: HsmKind,
     /// The archive.
     pub archive: u32,
-    /// Who asked.
+    /// User that asked.
     pub uid: u32,
-    /// When, in seconds since 1970.
+    /// Time of the request, in seconds since 1970.
     pub asked_secs: i64,
     /// Bytes that were copied.
     pub moved_bytes: u64,
-    /// How it stands.
+    /// Status of the action.
     pub status: HsmStatus,
 }
 
-/// What is queued and who works.
+/// Queue of actions, and agents.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HsmInfoResp {
     /// Whether actions are given out.
@@ -311,7 +312,7 @@ pub struct HsmInfoResp {
     pub actions: Vec<HsmAction>,
     /// Actions that have ended a moment ago; with the first page only.
     pub finished: Vec<HsmAction>,
-    /// Where the next page begins.
+    /// Start of the next page.
     pub next: Option<Ino>,
 }
 message!(HsmInfoReq => HsmInfoResp, HsmInfo);
@@ -319,7 +320,7 @@ message!(HsmInfoReq => HsmInfoResp, HsmInfo);
 /// A value of `hsm_control`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HsmSwitch {
-    /// From now on that is so.
+    /// Sets the control state.
     Control(HsmControl),
     /// Give up everything that is queued or under way.
     Purge,
@@ -328,7 +329,7 @@ pub enum HsmSwitch {
 /// Sets `hsm_control`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HsmSwitchReq {
-    /// To what.
+    /// New value.
     pub switch: HsmSwitch,
     /// Credentials of the program that asks.
     pub cred: Cred,

@@ -44,11 +44,11 @@ pub struct InlineWriteReq {
     pub layout_epoch: Pair,
     /// First byte; ignored with `append`.
     pub offset: u64,
-    /// At the end of the file, wherever that is.
+    /// Whether the bytes go to the end of the file, wherever that is.
     pub append: bool,
     /// The bytes; with none the file reaches up to `offset` at least.
     pub data: Bytes,
-    /// When the write was begun, as in [`super::report::WriteReport`].
+    /// Start of the write, as in [`super::report::WriteReport`].
     pub written_at: Option<Time>,
     /// Clear set-id bits.
     pub kill_suidgid: bool,
@@ -60,7 +60,7 @@ pub struct InlineWriteReq {
     pub promised: bool,
 }
 
-/// Where the bytes went.
+/// Destination of the bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InlineWriteResp {
     /// Offset at which they were written.

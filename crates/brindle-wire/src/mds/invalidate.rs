@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::Empty;
 use crate::message;
 
-/// Whose pages to drop.
+/// Clients whose pages are to be dropped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Holders {
     /// Sessions whose pages are to go (marks that the write's reply returned).
@@ -24,7 +24,7 @@ pub struct InvalidateReq {
     pub offset: u64,
     /// Length in bytes.
     pub len_bytes: u64,
-    /// Whose.
+    /// Clients whose pages are to be dropped.
     pub holders: Holders,
 }
 message!(InvalidateReq => Empty, Invalidate);

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::Empty;
 use crate::message;
 
-/// Which of the two lock spaces.
+/// Lock space: flock or POSIX.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum LockSpace {
     /// fcntl and OFD locks: byte ranges.
@@ -22,7 +22,7 @@ pub enum LockKind {
     Read,
     /// Exclusive.
     Write,
-    /// Nothing: gives up what is held.
+    /// No lock: gives up a held range.
     Unlock,
 }
 

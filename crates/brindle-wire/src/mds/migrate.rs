@@ -16,7 +16,7 @@ pub const AVOID_MAX: usize = 1024;
 pub struct MigrateReq {
     /// The file.
     pub ino: Ino,
-    /// Where the piece begins: 0, then what the answer before it said.
+    /// Start of the piece: 0, then the value of the previous answer.
     pub offset: u64,
     /// Wanted layout; parts that have it and lie on none of `avoid` stay. `None`: the layout that the file has.
     pub policy: Option<LayoutPolicy>,
@@ -29,10 +29,10 @@ pub struct MigrateReq {
 }
 message!(MigrateReq => MigrateResp, Migrate);
 
-/// How far it is.
+/// Progress of a migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MigrateResp {
-    /// Where the next piece begins; `None` when all is done.
+    /// Start of the next piece; `None` when all is done.
     pub next: Option<u64>,
     /// Bytes of the file that were copied.
     pub copied_bytes: u64,

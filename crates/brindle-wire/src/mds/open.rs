@@ -6,36 +6,37 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Cred, message};
 
-/// How a file is opened.
+/// Access of a handle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Access {
-    /// For reading.
+    /// Whether the handle is for reading.
     pub read: bool,
-    /// For writing.
+    /// Whether the handle is for writing.
     pub write: bool,
     /// O_TRUNC: to size 0 in the same operation.
     pub truncate: bool,
-    /// For execve(2): while it is open nobody else opens the file for writing, nor cuts it.
+    /// Whether the handle is for execve(2): while it is open no other client opens the file for writing, nor
+    /// cuts it.
     pub execute: bool,
 }
 
-/// Which open mode of DESIGN section 5 the handle has.
+/// Open mode of a handle (DESIGN section 5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OpenMode {
     /// Read-only and nobody writes: the kernel may keep pages.
     Cached,
-    /// Somebody writes: no pages, every call goes to the servers.
+    /// Other clients may write: no pages are kept, and every call goes to the servers.
     Direct,
     /// Sole writer: no pages; the client is the authority for size and may append locally.
     Exclusive,
 }
 
-/// Everything that a client needs for I/O on an inode.
+/// Description of an inode for I/O.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenGrant {
     /// The mode.
     pub mode: OpenMode,
-    /// Where the bytes lie.
+    /// Layout of the file.
     pub layout: Layout,
     /// Raised by every partial truncate; OSTs refuse writes of older ones.
     pub truncate_epoch: Pair,
@@ -57,7 +58,7 @@ pub struct OpenReq {
     pub ino: Ino,
     /// The client's number for the handle; unique in the session.
     pub handle: u64,
-    /// How.
+    /// Access of the handle.
     pub access: Access,
     /// Credentials of the program that asks.
     pub cred: Cred,

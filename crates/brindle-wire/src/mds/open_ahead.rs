@@ -16,7 +16,7 @@ pub struct OpenAheadReq {
     pub opens: Vec<(Ino, u64)>,
 }
 
-/// Which of them are open.
+/// Files of the request that are open now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenAheadResp {
     /// For each file, in order, what opening it gave: always the right to keep pages, and the contents. `None` for those

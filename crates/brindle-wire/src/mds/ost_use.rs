@@ -19,9 +19,9 @@ pub struct OstUseReq {
 pub struct OstUseResp {
     /// Files that have, or may have, an object there.
     pub files: u64,
-    /// Of those, files that no directory names any more, and that programs have open.
+    /// Number of these files that no directory names any more, and that programs have open.
     pub nameless: u64,
-    /// Where to go on; `None` at the end.
+    /// Inode to go on with; `None` at the end.
     pub next: Option<Ino>,
 }
 message!(OstUseReq => OstUseResp, OstUse);

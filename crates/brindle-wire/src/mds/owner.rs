@@ -13,7 +13,7 @@ pub const OWNER_ITEMS_MAX: usize = 4096;
 pub struct OwnerQueryReq {
     /// The objects, all on one OST.
     pub objects: Vec<ObjectId>,
-    /// Which OST.
+    /// OST that asks.
     pub ost: u16,
 }
 

@@ -25,16 +25,16 @@ pub const PATH_BYTES_MAX: usize = 64 << 10;
 /// The flags of a file under a mask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlagsMatch {
-    /// Which bits of [`brindle_types::hsm`] count.
+    /// Mask of the bits of [`brindle_types::hsm`] that count.
     pub mask: u32,
-    /// What they are.
+    /// Wanted value of these bits.
     pub value: u32,
 }
 
 /// Asks for a page of the whole file system. Only root may.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyScanReq {
-    /// Where to begin.
+    /// Directory to begin at.
     pub start: Ino,
     /// The predicate, as postfix terms.
     pub predicate: Vec<Term>,
@@ -42,7 +42,7 @@ pub struct PolicyScanReq {
     pub flags: Vec<FlagsMatch>,
     /// Names of extended attributes to tell.
     pub xattrs: Vec<Vec<u8>>,
-    /// Of the page before; `None` for the first.
+    /// Cursor of the page before; `None` for the first.
     pub cursor: Option<ScanCursor>,
     /// Credentials of the program that asks.
     pub cred: Cred,
@@ -51,11 +51,11 @@ pub struct PolicyScanReq {
 /// An extended attribute that was asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum XattrFound {
-    /// There is none.
+    /// The attribute does not exist.
     None,
-    /// Its value.
+    /// Value of the attribute.
     Value(Vec<u8>),
-    /// It is longer than [`XATTR_BYTES_MAX`].
+    /// The value is longer than [`XATTR_BYTES_MAX`].
     TooLong,
 }
 
@@ -64,7 +64,7 @@ pub enum XattrFound {
 pub struct PolicyFound {
     /// Below the start, without a leading slash.
     pub path: Vec<u8>,
-    /// As the MDT knows it.
+    /// Attributes as the MDT knows them.
     pub attr: Attr,
     /// Flags of tiering.
     pub flags: u32,
@@ -76,7 +76,7 @@ pub struct PolicyFound {
     pub pools: Vec<PoolName>,
     /// OSTs of its stripes, one entry a stripe, at most [`OSTS_MAX`].
     pub osts: Vec<u16>,
-    /// Of a directory: whether nothing is in it.
+    /// Whether a directory is empty.
     pub is_empty_dir: bool,
     /// Extended attributes, in the order in which they were asked for.
     pub xattrs: Vec<XattrFound>,
@@ -89,7 +89,7 @@ pub struct PolicyScanResp {
     pub found: Vec<PolicyFound>,
     /// The clock of the MDT at the beginning of the scan, by which ages are meant.
     pub began: Time,
-    /// Where the next page begins; `None` at the end.
+    /// Start of the next page; `None` at the end.
     pub cursor: Option<ScanCursor>,
 }
 message!(PolicyScanReq => PolicyScanResp, PolicyScan);
@@ -97,13 +97,13 @@ message!(PolicyScanReq => PolicyScanResp, PolicyScan);
 /// Removes an entry if it is as it was found, and nobody has it open. Only root may.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyRemoveReq {
-    /// Its path from the root of the file system, without a leading slash.
+    /// Path of the entry from the root of the file system, without a leading slash.
     pub path: Vec<u8>,
-    /// What the path led to.
+    /// Inode that the path led to.
     pub ino: Ino,
-    /// When that was changed last.
+    /// Time of the last change of the inode (ctime).
     pub ctime: Time,
-    /// When its contents were changed last.
+    /// Time of the last change of the contents (mtime).
     pub mtime: Time,
     /// Credentials of the program that asks.
     pub cred: Cred,
@@ -122,13 +122,13 @@ pub struct HsmBacklogReq {
 pub struct HsmBacklog {
     /// The archive.
     pub archive: u32,
-    /// Their kind.
+    /// Kind of the actions.
     pub kind: HsmKind,
     /// Actions that wait for an agent.
     pub waiting: u64,
     /// Actions that agents have.
     pub running: u64,
-    /// How long the oldest one that waits has waited, in seconds.
+    /// Waiting time of the oldest action in the queue, in seconds.
     pub oldest_waits_secs: u64,
     /// The file of that one.
     pub oldest: Option<Ino>,
@@ -136,10 +136,10 @@ pub struct HsmBacklog {
     pub is_served: bool,
 }
 
-/// What waits.
+/// Actions that wait, by archive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HsmBacklogResp {
-    /// In order of archive and kind.
+    /// Lines in order of archive and kind.
     pub lines: Vec<HsmBacklog>,
 }
 message!(HsmBacklogReq => HsmBacklogResp, HsmBacklog);

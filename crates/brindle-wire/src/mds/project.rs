@@ -17,9 +17,9 @@ pub struct ProjectGetReq {
 /// The project of an inode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Project {
-    /// Its number; 0 for none.
+    /// Number of the project; 0 for none.
     pub id: u32,
-    /// What is made in this directory gets its project, and directories this flag.
+    /// New entries of this directory get its project, and new subdirectories this flag, too.
     pub inherits: bool,
 }
 message!(ProjectGetReq => Project, ProjectGet);

@@ -1,4 +1,5 @@
-//! What users, groups and projects use of a file system, and what they may use (`lfs quota`, `lfs setquota`, `brindle quota`).
+//! Usage and limits of users, groups and projects of a file system (`lfs quota`, `lfs setquota`, `brindle
+//! quota`).
 //!
 //! quota_use, quota_set and quota_room are of the first release: hard limits only, of users and groups. quota_show, quota_change and
 //! quota_file_room know soft and default limits, and projects.
@@ -8,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Cred, message};
 
-/// Whose usage.
+/// Owner of usage: kind and number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QuotaOwner {
@@ -23,7 +24,7 @@ pub enum QuotaOwner {
 /// Asks what somebody uses and may use. Root may ask for all, others for themselves and their groups.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuotaUseReq {
-    /// Whose usage.
+    /// Owner of the usage.
     pub owner: QuotaOwner,
     /// Number of the user, group or project.
     pub id: u32,
@@ -48,7 +49,7 @@ message!(QuotaUseReq => QuotaUseResp, QuotaUse);
 /// Limits what somebody may use. Durable when it is answered; root only.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuotaSetReq {
-    /// Whose limits.
+    /// Owner of the limits.
     pub owner: QuotaOwner,
     /// Number of the user, group or project.
     pub id: u32,
@@ -81,9 +82,10 @@ pub struct QuotaRoomReq {
 /// A mount's use of its reservation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoomUse {
-    /// Taken, and not at an OST yet.
+    /// Bytes taken that are not at an OST yet.
     pub held_bytes: u64,
-    /// At OSTs since the last question, in files that several write: nobody but the OSTs knows what those have allocated.
+    /// Bytes at OSTs since the last question, in files with several writers: only the OSTs know the allocated
+    /// bytes of these.
     pub uncounted_bytes: u64,
 }
 
@@ -94,8 +96,9 @@ pub struct QuotaRoomResp {
     pub user_bytes: Option<u64>,
     /// Use of the group's reservation.
     pub group_bytes: Option<u64>,
-    /// Where less is given than was wanted: below this byte the file has all its blocks, so that writing there needs no room. 0 if it
-    /// may have holes, `None` if that cannot be known at the moment. Where enough is given 0 says nothing.
+    /// Offset below which all blocks of the file are allocated, so that writes there need no room; told where
+    /// less room is given than was wanted. 0: the file may have holes. `None`: unknown at the moment. Where
+    /// enough room is given, 0 says nothing.
     pub dense_end: Option<u64>,
 }
 message!(QuotaRoomReq => QuotaRoomResp, QuotaRoom);
@@ -105,11 +108,11 @@ message!(QuotaRoomReq => QuotaRoomResp, QuotaRoom);
 pub struct QuotaFileRoomReq {
     /// The file that is written.
     pub ino: Ino,
-    /// Its owner.
+    /// Owner of the file.
     pub uid: u32,
-    /// Its group.
+    /// Group of the file.
     pub gid: u32,
-    /// Its project, as far as the mount knows; `None`: the mount does not know.
+    /// Project of the file, as the mount knows it; `None`: the mount does not know it.
     pub project: Option<u32>,
     /// Bytes that are wanted.
     pub wanted_bytes: u64,
@@ -144,17 +147,17 @@ pub struct QuotaFileRoom {
     pub dense_end: Option<u64>,
 }
 
-/// Whose limits.
+/// Subject of limits: one owner, or the default of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum QuotaSubject {
     /// A user's, a group's or a project's.
     Owner {
-        /// Which kind of owner.
+        /// Kind and number of the owner.
         owner: QuotaOwner,
         /// Number.
         id: u32,
     },
-    /// Those of whoever has none of his own, of one kind of owner.
+    /// Default limits of one kind, for owners without limits of their own.
     Default(QuotaOwner),
 }
 
@@ -171,12 +174,12 @@ pub struct QuotaLimits {
     pub bytes_soft: u64,
 }
 
-/// How long soft limits may be exceeded, by kind of owner.
+/// Grace times: longest times for which soft limits may be exceeded, by kind of owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuotaGrace {
-    /// That of inodes, in seconds.
+    /// Grace time of inodes, in seconds.
     pub inodes_secs: u32,
-    /// That of bytes, in seconds.
+    /// Grace time of bytes, in seconds.
     pub bytes_secs: u32,
 }
 
@@ -194,7 +197,7 @@ pub const QUOTA_LIST_MAX: usize = 500;
 /// Asks what somebody uses and may use. Root may ask for all, others for themselves, their groups, projects and defaults.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuotaShowReq {
-    /// Whose.
+    /// Subject to show.
     pub subject: QuotaSubject,
     /// Credentials of the program that asks.
     pub cred: Cred,
@@ -209,11 +212,12 @@ pub struct QuotaShowResp {
     pub bytes: u64,
     /// Limits that count.
     pub limits: QuotaLimits,
-    /// They are the default ones.
+    /// The limits are the default ones.
     pub is_default: bool,
-    /// When the grace time of inodes ends, in seconds since 1970 by the clock of the MDT; `None` below the soft limit.
+    /// End of the grace time of inodes, in seconds since 1970 by the clock of the MDT; `None` below the soft
+    /// limit.
     pub inodes_grace_end: Option<i64>,
-    /// When that of bytes ends.
+    /// End of the grace time of bytes.
     pub bytes_grace_end: Option<i64>,
     /// Grace times of this kind of owner.
     pub grace: QuotaGrace,
@@ -222,7 +226,7 @@ pub struct QuotaShowResp {
 }
 message!(QuotaShowReq => QuotaShowResp, QuotaShow);
 
-/// A change of limits. What is `None` stays.
+/// A change of limits. A value of `None` leaves the old one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuotaChange {
     /// Most inodes; 0 for no limit.
@@ -244,9 +248,9 @@ pub struct QuotaChange {
 /// Changes limits. Durable when it is answered; root only.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuotaChangeReq {
-    /// Whose.
+    /// Subject to change.
     pub subject: QuotaSubject,
-    /// What is to be changed.
+    /// Change of the limits.
     pub change: QuotaChange,
     /// Only say what would be.
     pub dry_run: bool,
@@ -258,7 +262,7 @@ message!(QuotaChangeReq => QuotaShowResp, QuotaChange);
 /// Asks for everybody who uses something or has limits. Root only.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuotaListReq {
-    /// Which kind of owner.
+    /// Kind of owner.
     pub owner: QuotaOwner,
     /// Owners behind this number; `None` from the first on.
     pub behind: Option<u32>,
@@ -271,7 +275,7 @@ pub struct QuotaListReq {
 pub struct QuotaListResp {
     /// Number, usage and limits.
     pub owners: Vec<(u32, QuotaShowResp)>,
-    /// There are more behind the last one.
+    /// Whether there are more behind the last one.
     pub has_more: bool,
 }
 message!(QuotaListReq => QuotaListResp, QuotaList);

@@ -17,7 +17,7 @@ pub struct ReaddirReq {
     pub after: u64,
     /// Most entries to return.
     pub entries_max: u32,
-    /// With attributes.
+    /// Whether attributes are wanted.
     pub plus: bool,
 }
 

@@ -55,7 +55,7 @@ pub struct MemberAppendReq {
     pub attachment: Attachment,
 }
 
-/// They survive the death of the member's process.
+/// Answer to an append: the records survive the death of the member's process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberAppendResp {
     /// The last record that the member has.
@@ -65,7 +65,7 @@ pub struct MemberAppendResp {
 }
 message!(MemberAppendReq => MemberAppendResp, MemberAppend);
 
-/// Everything that was appended is to survive a power cut.
+/// Request to make all appended records survive a power cut.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberSyncReq {
     /// The attachment.
@@ -76,14 +76,14 @@ message!(MemberSyncReq => MemberAppendResp, MemberSync);
 /// A step of filling a member with the rows of one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FillStep {
-    /// It begins: what the member had is set aside until the new rows are complete.
+    /// The fill begins: the old state of the member is set aside until the new rows are complete.
     Begin {
         /// The last record whose rows are given.
         at: LogPlace,
     },
     /// Rows, in the bulk.
     Rows,
-    /// There are no more. Durable when it is answered; what the member had before is removed.
+    /// The fill ends. The rows are durable when the step is answered; the member's old state is removed.
     End,
 }
 

@@ -18,9 +18,10 @@ pub struct WriteReport {
     pub number: u64,
     /// Highest end of a write in bytes; 0 if none.
     pub end_bytes: u64,
-    /// Something was written, so mtime and ctime move (unless `attr_epoch` is old).
+    /// Whether bytes were written, so that mtime and ctime move (unless `attr_epoch` is old).
     pub written: bool,
-    /// When the last write was begun, by the server's clock as the client knows it; the server's own time where nobody says.
+    /// Start of the last write, by the server's clock as the client knows it; `None`: the server takes its
+    /// own time.
     pub written_at: Option<Time>,
     /// Set-id bits must be cleared because a caller without CAP_FSETID wrote.
     pub kill_suidgid: bool,

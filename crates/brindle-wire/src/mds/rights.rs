@@ -10,7 +10,7 @@ use crate::message;
 pub struct SessionRightsReq {
     /// The session.
     pub session: SessionId,
-    /// Its epoch, as its request has it.
+    /// Epoch of the session, as its request has it.
     pub epoch: Pair,
     /// The host that the request came from.
     pub host: String,

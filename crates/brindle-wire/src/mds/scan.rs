@@ -47,7 +47,7 @@ pub enum Stamp {
     Birth,
 }
 
-/// How permission bits are compared.
+/// Comparison of permission bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PermMatch {
     /// All bits are these.
@@ -58,18 +58,18 @@ pub enum PermMatch {
     Any,
 }
 
-/// Where the bytes of a regular file lie.
+/// Kind of layout of a regular file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LayoutKind {
-    /// In objects, striped; also of an empty file, which has no bytes anywhere yet.
+    /// Layout in objects, striped; also of an empty file, which has no bytes anywhere yet.
     Raid0,
-    /// In the MDT.
+    /// Layout in the MDT.
     Mdt,
-    /// In several components, as far as it grows.
+    /// Layout with several components, as the file grows.
     Composite,
 }
 
-/// A question to one entry. Those from [`Test::StripeCount`] on are false for everything but regular files.
+/// A question to one entry. Tests from [`Test::StripeCount`] on are false for everything but regular files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Test {
     /// The name (without directories) matches a glob.
@@ -85,7 +85,7 @@ pub enum Test {
     Size(Range),
     /// Age in seconds at the beginning of the scan.
     Age {
-        /// Of which time.
+        /// Time of the inode to use.
         of: Stamp,
         /// At least this old; `None`: from the future too.
         at_least_secs: Option<u64>,
@@ -94,9 +94,9 @@ pub enum Test {
     },
     /// A time later than this one.
     Newer {
-        /// Which time.
+        /// Time of the inode to compare.
         of: Stamp,
-        /// Than when.
+        /// Time to compare with.
         than: Time,
     },
     /// Owner.
@@ -107,9 +107,9 @@ pub enum Test {
     Links(Range),
     /// Permission bits, with set-id and sticky bits.
     Perm {
-        /// How they are compared.
+        /// Kind of comparison.
         how: PermMatch,
-        /// With what.
+        /// Bits to compare with.
         bits: u16,
     },
     /// Number of stripes, of the component that `lfs getstripe -c` shows; all OSTs, asked for and not placed yet, count as
@@ -121,7 +121,7 @@ pub enum Test {
     StripeIndex(Vec<u16>),
     /// A stripe of any component is on one of these OSTs.
     Ost(Vec<u16>),
-    /// Where the bytes lie.
+    /// Kind of layout of the file.
     Layout(LayoutKind),
     /// Number of components.
     Components(Range),
@@ -138,7 +138,7 @@ pub enum Term {
     Test(Test),
     /// The opposite of the term before.
     Not,
-    /// Both terms before.
+    /// Both previous terms hold.
     And,
     /// At least one of the two terms before holds.
     Or,
@@ -147,9 +147,9 @@ pub enum Term {
 /// The part of each match that the answer has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Wanted {
-    /// Their paths.
+    /// Paths of the entries.
     Paths,
-    /// Their paths and attributes.
+    /// Paths and attributes of the entries.
     Attrs,
     /// The space that they take, for every directory down to this depth (0: only the start).
     Sums {
@@ -161,12 +161,12 @@ pub enum Wanted {
 /// Asks for a page.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScanReq {
-    /// Who asks. Anybody but root gets what find(1) would show: nothing below a directory without search permission, or
-    /// without read permission.
+    /// Credentials of the caller. A caller other than root gets what find(1) would show: nothing below a
+    /// directory without search permission, or without read permission.
     pub cred: Cred,
-    /// Where to begin; the directory (or file) itself is looked at first, at depth 0.
+    /// Directory (or file) to begin at; it is looked at first, at depth 0.
     pub start: Ino,
-    /// What [`Test::Name`] takes for its name: the last part of the path that the user gave.
+    /// Name of the start for [`Test::Name`]: the last part of the path that the user gave.
     pub start_name: Name,
     /// The predicate, as postfix terms.
     pub predicate: Vec<Term>,
@@ -176,14 +176,14 @@ pub struct ScanReq {
     pub depth_max: u32,
     /// The wanted part of each match.
     pub wanted: Wanted,
-    /// Of the page before; `None` for the first.
+    /// Cursor of the page before; `None` for the first.
     pub cursor: Option<ScanCursor>,
 }
 
 /// A place in a scan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScanCursor {
-    /// When the scan began, by the clock of the MDT; ages are those of this moment.
+    /// Start of the scan, by the clock of the MDT; ages are those of this moment.
     pub began: Time,
     /// The directories that are being read, outermost first.
     pub levels: Vec<ScanLevel>,
@@ -194,7 +194,8 @@ pub struct ScanCursor {
 pub struct ScanLevel {
     /// The directory.
     pub dir: Ino,
-    /// Its last entry that was looked at, empty at the beginning; for all levels but the last, the name of the next one.
+    /// Last entry of the directory that was looked at; empty at the beginning. For all levels but the last,
+    /// the name of the next one.
     pub after: Name,
 }
 
@@ -203,7 +204,7 @@ pub struct ScanLevel {
 pub struct ScanFound {
     /// Below the start, without a leading slash; empty for the start itself.
     pub path: Vec<u8>,
-    /// With [`Wanted::Attrs`], as the MDT knows them.
+    /// Attributes as the MDT knows them, with [`Wanted::Attrs`].
     pub attr: Option<Attr>,
 }
 
@@ -239,7 +240,7 @@ pub struct ScanLinked {
 pub struct ScanRefused {
     /// The directory, below the start.
     pub path: Vec<u8>,
-    /// Why.
+    /// Reason.
     pub code: Code,
 }
 
@@ -248,11 +249,11 @@ pub struct ScanRefused {
 pub struct ScanResp {
     /// Entries that match, each directory before what is in it.
     pub found: Vec<ScanFound>,
-    /// With [`Wanted::Sums`].
+    /// Sums, with [`Wanted::Sums`].
     pub sums: Vec<ScanSum>,
     /// Directories that were not looked into.
     pub refused: Vec<ScanRefused>,
-    /// Where the next page begins; `None` at the end.
+    /// Start of the next page; `None` at the end.
     pub cursor: Option<ScanCursor>,
 }
 message!(ScanReq => ScanResp, Scan);

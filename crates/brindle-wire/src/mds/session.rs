@@ -34,7 +34,7 @@ pub struct SessionOpenResp {
     pub epoch: Pair,
     /// The lease in milliseconds: what is not renewed for this long is ended.
     pub lease_ms: u32,
-    /// How many slots the client may use.
+    /// Number of slots that the client may use.
     pub slots_max: u16,
     /// Term of the MDT's log; a client that sees a new one reclaims its opens and drops its caches.
     pub mdt_term: u32,
@@ -52,12 +52,12 @@ message!(SessionOpenReq => SessionOpenResp, SessionOpen);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionRenewReq {}
 
-/// Still alive.
+/// Answer to a session that is still alive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionRenewResp {
     /// Term of the MDT's log.
     pub mdt_term: u32,
-    /// As in [`SessionOpenResp::limits_serial`].
+    /// Serial number of the limits, as in [`SessionOpenResp::limits_serial`].
     pub limits_serial: u64,
 }
 message!(SessionRenewReq => SessionRenewResp, SessionRenew);
@@ -77,7 +77,7 @@ pub struct ReclaimOpen {
     pub ino: Ino,
     /// The client's number of the handle.
     pub handle: u64,
-    /// How it is open.
+    /// Access of the handle.
     pub access: Access,
     /// Whether it may hold pages.
     pub cached: bool,
@@ -94,8 +94,9 @@ pub struct ReclaimAppend {
     pub number: u64,
     /// Length in bytes.
     pub len_bytes: u64,
-    /// Its place while bytes are being written there. `None` before the place was told, and once the bytes are written:
-    /// the request that is repeated then says all. With the truncate epoch under which it was told.
+    /// Reserved offset while bytes are being written there, with the truncate epoch of the reservation.
+    /// `None` before the offset was told, and once the bytes are written: then the repeated request tells
+    /// all.
     pub writing_at: Option<(u64, Pair)>,
 }
 
@@ -112,7 +113,7 @@ pub struct ReclaimReq {
     /// With `done`: every append under way, at most [`RECLAIM_ITEMS_MAX`]. Other reservations of this client are finished,
     /// whatever a power cut made the MDT forget.
     pub appends: Vec<ReclaimAppend>,
-    /// Nothing more comes: the MDT stops waiting for this client.
+    /// Last part of the declaration: the MDT stops waiting for this client.
     pub done: bool,
 }
 

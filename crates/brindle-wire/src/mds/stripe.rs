@@ -28,9 +28,9 @@ pub struct GetStripeReq {
 /// The layout of a file, or the default of a directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GetStripeResp {
-    /// Of a regular file.
+    /// Layout; of a regular file only.
     pub layout: Option<Layout>,
-    /// Of a directory that has a default of its own.
+    /// Policy; only of a directory that has a default of its own.
     pub policy: Option<LayoutPolicy>,
     /// Policy of a new file here, with everything inherited filled in.
     pub effective: LayoutPolicy,

@@ -16,7 +16,7 @@ pub struct TmpfileReq {
     pub mode: u32,
     /// The caller's umask.
     pub umask: u32,
-    /// How to open it.
+    /// Access of the handle.
     pub access: Access,
     /// The client's number for the handle.
     pub handle: u64,

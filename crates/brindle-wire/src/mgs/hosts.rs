@@ -20,16 +20,16 @@ pub struct JoinReq {
     pub proof: [u8; 32],
 }
 
-/// What the host needs from then on.
+/// Membership data that the host needs from then on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinResp {
-    /// Its certificate, DER.
+    /// Certificate of the host, DER.
     pub certificate: Vec<u8>,
     /// The authority's certificate, DER.
     pub authority: Vec<u8>,
     /// The file system of the cluster.
     pub fs: FsName,
-    /// Where its MGS is.
+    /// Addresses of the MGS.
     pub mgs: Vec<Nid>,
 }
 message!(JoinReq => JoinResp, Join);
@@ -56,7 +56,7 @@ pub struct Assignment {
     pub target: TargetId,
     /// Identity that it is formatted with.
     pub uuid: [u8; 16],
-    /// Its directory on the host.
+    /// Directory of the target on the host.
     pub dir: String,
     /// Port that it is served at.
     pub port: u16,
@@ -71,11 +71,11 @@ pub struct Assignment {
 pub struct WatchHostReq {
     /// Version that the daemon has; 0 for none.
     pub known_version: u64,
-    /// How long to wait for a newer one, milliseconds.
+    /// Longest wait for newer assignments, in milliseconds.
     pub wait_ms: u32,
 }
 
-/// What it is to serve.
+/// Targets that the host is to serve.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WatchHostResp {
     /// Version of what the MGS knows of hosts.
@@ -88,13 +88,13 @@ message!(WatchHostReq => WatchHostResp, WatchHost);
 /// State of a target on its host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HostedState {
-    /// It is being formatted or started.
+    /// The target is being formatted or started.
     Starting,
-    /// It is served.
+    /// The target is served.
     Serving,
-    /// It was stopped, as it should be.
+    /// The target was stopped, as it should be.
     Stopped,
-    /// It cannot be served; the daemon tries again.
+    /// The target cannot be served; the daemon tries again.
     Failed(Box<Fault>),
 }
 
@@ -103,18 +103,18 @@ pub enum HostedState {
 pub struct HostedTarget {
     /// Role and index.
     pub target: TargetId,
-    /// Its identity.
+    /// Identity of the target.
     pub uuid: [u8; 16],
     /// Whether its directory holds it.
     pub is_formatted: bool,
-    /// Its state.
+    /// State of the target.
     pub state: HostedState,
 }
 
 /// A host's daemon tells what it serves.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReportHostReq {
-    /// Its release.
+    /// Release of the software on the host.
     pub software: String,
     /// All that it was asked to serve.
     pub targets: Vec<HostedTarget>,
@@ -130,11 +130,11 @@ message!(ReportHostReq => ReportHostResp, ReportHost);
 pub struct WatchAccessReq {
     /// Version that the server has; 0 for none.
     pub known_version: u64,
-    /// How long to wait for a newer one, milliseconds.
+    /// Longest wait for a newer list, in milliseconds.
     pub wait_ms: u32,
 }
 
-/// Who is not let in.
+/// Hosts that are not let in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WatchAccessResp {
     /// Version of what the MGS knows of hosts.
@@ -151,36 +151,36 @@ pub struct ListHostsReq {}
 /// A host that has joined.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostInfo {
-    /// Its name.
+    /// Name of the host.
     pub name: String,
-    /// Its roles.
+    /// Roles of the host.
     pub roles: String,
-    /// Its key.
+    /// Key of the host.
     pub key: [u8; 32],
-    /// When it joined, seconds since 1970.
+    /// Time at which the host joined, in seconds since 1970.
     pub joined_s: i64,
-    /// When its certificate ends, seconds since 1970.
+    /// End of its certificate, in seconds since 1970.
     pub certificate_ends_s: i64,
-    /// How long ago its daemon was heard of, milliseconds; `None`: not since the MGS has started.
+    /// Time since the daemon was heard of, in milliseconds; `None`: not since the MGS has started.
     pub heard_ms_ago: Option<u64>,
     /// Release of its daemon; empty if it was not heard of.
     pub software: String,
     /// Targets that it is to serve.
     pub assignments: Vec<Assignment>,
-    /// Those of them that its daemon has told of.
+    /// Assigned targets that the daemon has told of.
     pub hosted: Vec<HostedTarget>,
 }
 
 /// A token that is not used up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenInfo {
-    /// Its number.
+    /// Number of the token.
     pub id: [u8; 8],
     /// Roles that it gives.
     pub roles: String,
     /// Name that it is for; empty for any.
     pub host: String,
-    /// When it ends, seconds since 1970.
+    /// End of the token, in seconds since 1970.
     pub expires_s: i64,
 }
 
@@ -203,7 +203,7 @@ pub struct CreateTokenReq {
     pub roles: String,
     /// Name of the host that it is for; empty for any.
     pub host: String,
-    /// How long it holds, seconds.
+    /// Lifetime of the token, in seconds.
     pub lifetime_s: u64,
 }
 
@@ -212,7 +212,7 @@ pub struct CreateTokenReq {
 pub struct CreateTokenResp {
     /// The token's text: a secret.
     pub token: String,
-    /// When it ends, seconds since 1970.
+    /// End of the token, in seconds since 1970.
     pub expires_s: i64,
 }
 message!(CreateTokenReq => CreateTokenResp, CreateToken);
@@ -229,9 +229,9 @@ pub enum HostChange {
     AddTarget {
         /// An MDT, or an OST.
         is_mdt: bool,
-        /// Its index; the lowest free one without it.
+        /// Index of the target; `None`: the lowest free one.
         index: Option<u16>,
-        /// Its directory on the host.
+        /// Directory of the target on the host.
         dir: String,
     },
     /// The host is to serve a target that it has, or not.
@@ -277,18 +277,19 @@ message!(ChangeHostReq => ChangeHostResp, ChangeHost);
 /// The daemon of a host that is to run the MGS asks for what its MGT holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FetchMgtReq {
-    /// Where others reach the MGS of this host.
+    /// Addresses at which others reach the MGS of this host.
     pub nids: Vec<Nid>,
 }
 
-/// What every MGT of the cluster holds. The texts are secrets: they are written to files that only root reads, and never shown.
+/// Contents that every MGT of the cluster has. The texts are secrets: they are written to files that only
+/// root reads, and never shown.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FetchMgtResp {
     /// The superblock, as in its file.
     pub superblock: Vec<u8>,
     /// The authority, with its key, PEM.
     pub authority: String,
-    /// Where the configuration lies, and the key to it: the text of `etcd.toml`.
+    /// Text of `etcd.toml`: location of the configuration, and the key to it.
     pub store: String,
 }
 message!(FetchMgtReq => FetchMgtResp, FetchMgt);
@@ -304,7 +305,7 @@ impl std::fmt::Debug for FetchMgtResp {
 pub struct TakeOrdersReq {
     /// Number of this start of the daemon, chosen at random.
     pub start: u64,
-    /// How long to wait, milliseconds.
+    /// Longest wait for orders, in milliseconds.
     pub wait_ms: u32,
 }
 

@@ -25,7 +25,7 @@ pub struct IdRange {
     pub host: u32,
     /// First number in the file system.
     pub fs: u32,
-    /// How many.
+    /// Number of ids in the range.
     pub count: u32,
 }
 
@@ -73,9 +73,9 @@ impl FromStr for IdRange {
 /// Numbers of the users and groups of hosts, and what they are in the file system.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdMap {
-    /// Of users; none: they have the same numbers.
+    /// Ranges of users; none: they have the same numbers.
     pub uids: Vec<IdRange>,
-    /// Of groups; none: they have the same numbers.
+    /// Ranges of groups; none: they have the same numbers.
     pub gids: Vec<IdRange>,
     /// Whether those without a number in the file system are refused; otherwise they are nobody.
     pub deny_unknown: bool,
@@ -118,7 +118,7 @@ impl From<Nodemap> for MappedNodemap {
 /// All nodemaps with their mappings, as a server keeps them in a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MappedNodemapList {
-    /// By name.
+    /// Nodemaps by name.
     pub nodemaps: Vec<MappedNodemap>,
 }
 
@@ -143,7 +143,7 @@ impl Form for MappedNodemapList {
 pub struct WatchMappedNodemapsReq {
     /// Version that the server has; 0 for none.
     pub known_version: u64,
-    /// How long to wait for a newer one, milliseconds.
+    /// Longest wait for newer nodemaps, in milliseconds.
     pub wait_ms: u32,
 }
 
@@ -187,7 +187,7 @@ pub struct IdMapEdit {
 /// Changes a nodemap and its mapping.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangeMappedNodemapReq {
-    /// Its name.
+    /// Name of the nodemap.
     pub name: String,
     /// The change of the nodemap.
     pub change: NodemapChange,

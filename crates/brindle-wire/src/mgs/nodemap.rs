@@ -13,7 +13,7 @@ pub const NODEMAPS_MAX: usize = 256;
 /// Most hosts and ranges of addresses of one nodemap.
 pub const MEMBERS_MAX: usize = 4096;
 
-/// Which users of a host become nobody.
+/// Users of a host that become nobody.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Squash {
     /// None: the host is believed whatever user it names.
@@ -39,7 +39,7 @@ impl Squash {
 /// A set of hosts, and what they may do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Nodemap {
-    /// Its name.
+    /// Name of the nodemap.
     pub name: String,
     /// Names of hosts, as in their certificates.
     pub hosts: Vec<String>,
@@ -47,7 +47,7 @@ pub struct Nodemap {
     pub addresses: Vec<String>,
     /// The hosts change nothing.
     pub read_only: bool,
-    /// Which of their users become nobody.
+    /// Users of these hosts that become nobody.
     pub squash: Squash,
     /// The user that they become.
     pub squash_uid: u32,
@@ -76,7 +76,7 @@ impl Nodemap {
 /// All nodemaps, as a server keeps them in a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodemapList {
-    /// By name.
+    /// Nodemaps by name.
     pub nodemaps: Vec<Nodemap>,
 }
 
@@ -87,7 +87,7 @@ first_form!(1 => Nodemap, NodemapList);
 pub struct WatchNodemapsReq {
     /// Version that the server has; 0 for none.
     pub known_version: u64,
-    /// How long to wait for a newer one, milliseconds.
+    /// Longest wait for newer nodemaps, in milliseconds.
     pub wait_ms: u32,
 }
 
@@ -126,7 +126,7 @@ pub struct NodemapEdit {
     pub remove_addresses: Vec<String>,
     /// Whether the hosts change nothing.
     pub read_only: Option<bool>,
-    /// Which users become nobody.
+    /// Users that become nobody.
     pub squash: Option<Squash>,
     /// The user that they become.
     pub squash_uid: Option<u32>,
@@ -150,7 +150,7 @@ pub enum NodemapChange {
 /// Changes a nodemap.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangeNodemapReq {
-    /// Its name.
+    /// Name of the nodemap.
     pub name: String,
     /// The change.
     pub change: NodemapChange,

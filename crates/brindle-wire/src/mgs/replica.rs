@@ -8,31 +8,31 @@ use crate::message;
 /// Most members of a replica set.
 pub const REPLICAS_MAX: usize = 3;
 
-/// What a member is.
+/// Role of a member in its replica set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum MemberRole {
-    /// It has everything that was acknowledged.
+    /// The member has everything that was acknowledged.
     InSync,
-    /// It is being filled.
+    /// The member is being filled.
     Learner,
 }
 
 /// A member of a replica set.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ReplicaMember {
-    /// Its host.
+    /// Host of the member.
     pub host: String,
-    /// Its directory there.
+    /// Directory of the member on its host.
     pub dir: String,
     /// Whether it was formatted. If it was, an empty directory is a disk that is not mounted, or another one.
     pub is_formatted: bool,
-    /// What it is.
+    /// Role of the member.
     pub role: MemberRole,
     /// Boot term of its store when it came into sync; 0 if that is not known yet. Under another one it may have lost what nobody synced.
     pub boot_term: u32,
     /// Highest epoch that it has told to have recorded. A disk with a lower one is an older copy.
     pub recorded_epoch: u64,
-    /// Where the others reach it; empty until it has told.
+    /// Addresses of the member for the others; empty until it has told them.
     pub nids: Vec<Nid>,
 }
 
@@ -72,22 +72,22 @@ impl ReplicaSetState {
     }
 }
 
-/// How a member is on its host.
+/// Phase of a member on its host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MemberPhase {
-    /// It is formatted, opened, or stopped to change its part.
+    /// The member is being formatted or opened, or is stopped to change its part.
     Starting,
-    /// It takes what the primary sends.
+    /// The member takes changes from the primary.
     Following,
-    /// It makes others equal before it serves.
+    /// The member makes the others equal before it serves.
     TakingOver,
-    /// It serves.
+    /// The member serves.
     Serving,
-    /// It cannot.
+    /// The member has failed.
     Failed(Box<Fault>),
 }
 
-/// How far a member is filled.
+/// Progress of filling a member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resync {
     /// The member's host.
@@ -100,7 +100,7 @@ pub struct Resync {
     pub copied_bytes: u64,
     /// Milliseconds since it began.
     pub running_ms: u64,
-    /// Why it does not go on; empty if it does.
+    /// Reason why the fill does not go on; empty if it does.
     pub trouble: String,
 }
 
@@ -109,7 +109,7 @@ pub struct Resync {
 pub struct MemberReport {
     /// The target.
     pub target: TargetId,
-    /// Its identity.
+    /// Identity of the target.
     pub uuid: [u8; 16],
     /// Epoch that the daemon goes by.
     pub epoch: u64,
@@ -119,11 +119,11 @@ pub struct MemberReport {
     pub boot_term: u32,
     /// Highest epoch on its disk.
     pub recorded_epoch: u64,
-    /// Where it listens.
+    /// Addresses at which the member listens.
     pub nids: Vec<Nid>,
-    /// How it is.
+    /// Phase of the member.
     pub phase: MemberPhase,
-    /// Of the primary: members that are filled now.
+    /// Members that a primary is filling now.
     pub resyncs: Vec<Resync>,
     /// Blocks that were damaged on the primary and mended from another member.
     pub mended_blocks: u64,
@@ -134,13 +134,13 @@ pub struct MemberReport {
 pub struct KeepReplicasReq {
     /// Version that the daemon has; 0 for none.
     pub known_version: u64,
-    /// How long to wait for a newer one, milliseconds.
+    /// Longest wait for newer orders, in milliseconds.
     pub wait_ms: u32,
-    /// Its members.
+    /// Reports of the host's members.
     pub members: Vec<MemberReport>,
 }
 
-/// What they are to be.
+/// Replica sets of the host, as they are to be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeepReplicasResp {
     /// Version of what the MGS knows of hosts.
@@ -154,12 +154,12 @@ message!(KeepReplicasReq => KeepReplicasResp, KeepReplicas);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListReplicasReq {}
 
-/// What the MGS heard of a member.
+/// Last report of a member, as the MGS heard it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberWord {
     /// The host.
     pub host: String,
-    /// How long ago its daemon was heard of, milliseconds; `None`: not since the MGS has started.
+    /// Time since the daemon was heard of, in milliseconds; `None`: not since the MGS has started.
     pub heard_ms_ago: Option<u64>,
     /// The member there.
     pub report: Option<MemberReport>,
@@ -172,14 +172,14 @@ pub struct ReplicaSetInfo {
     pub set: ReplicaSetState,
     /// Words of its members, in their order.
     pub words: Vec<MemberWord>,
-    /// Why nobody serves it.
+    /// Reason why no member serves the set.
     pub hindrance: Option<Fault>,
 }
 
 /// All replica sets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListReplicasResp {
-    /// By target.
+    /// Sets by target.
     pub sets: Vec<ReplicaSetInfo>,
 }
 message!(ListReplicasReq => ListReplicasResp, ListReplicas);
@@ -198,9 +198,9 @@ pub struct MemberPlace {
 pub enum ReplicaSetChange {
     /// A new OST with several members.
     Create {
-        /// Its index; the lowest free one without it.
+        /// Index of the target; `None`: the lowest free one.
         index: Option<u16>,
-        /// Its members; the first one is the first primary.
+        /// Members of the set; the first one is the first primary.
         places: Vec<MemberPlace>,
     },
     /// A target gets one more member.
@@ -210,7 +210,7 @@ pub enum ReplicaSetChange {
         /// The member.
         place: MemberPlace,
     },
-    /// A target loses a member that is not its primary. What lies in its directory stays there.
+    /// A target loses a member that is not its primary. The files in its directory stay there.
     Remove {
         /// The target.
         target: TargetId,
@@ -226,9 +226,9 @@ pub enum ReplicaSetChange {
     },
     /// A new MDT with several members.
     CreateMdt {
-        /// Its index; the lowest free one without it.
+        /// Index of the target; `None`: the lowest free one.
         index: Option<u16>,
-        /// Its members; the first one is the first primary.
+        /// Members of the set; the first one is the first primary.
         places: Vec<MemberPlace>,
     },
     /// A member that is in sync serves in the place of the primary.
@@ -312,7 +312,7 @@ message!(ChangeInSyncReq => ChangeInSyncResp, ChangeInSync);
 pub struct ShowReplicaReq {
     /// The target.
     pub target: TargetId,
-    /// Its identity.
+    /// Identity of the target.
     pub uuid: [u8; 16],
     /// The epoch.
     pub epoch: u64,
@@ -322,7 +322,7 @@ pub struct ShowReplicaReq {
     pub term: u32,
 }
 
-/// It was heard.
+/// Acknowledgement of the report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShowReplicaResp {}
 message!(ShowReplicaReq => ShowReplicaResp, ShowReplica);

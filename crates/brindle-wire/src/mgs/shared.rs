@@ -11,23 +11,23 @@ use crate::message;
 /// A host that reaches a shared target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SharedHost {
-    /// Its name.
+    /// Name of the host.
     pub host: String,
     /// Block device, or image file, as this host names it.
     pub device: String,
 }
 
-/// What is being done to a shared target.
+/// Phase of a shared target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SharedPhase {
-    /// Its owner serves it, or is to.
+    /// The owner serves the target, or is to.
     Owned,
-    /// Its owner is to stop it and give it up to another host.
+    /// The owner is to stop the target and give it up to another host.
     Handing {
         /// The host.
         to: String,
     },
-    /// Its owner is to be fenced; then another host has it.
+    /// The owner is to be fenced; then another host becomes the owner.
     Fencing {
         /// The host.
         to: String,
@@ -43,7 +43,7 @@ pub struct SharedTarget {
     pub uuid: [u8; 16],
     /// Hosts that reach it, the preferred one first.
     pub hosts: Vec<SharedHost>,
-    /// Where its owner mounts it.
+    /// Mount point of the device on its owner.
     pub dir: String,
     /// Port that it is served at.
     pub port: u16,
@@ -55,7 +55,7 @@ pub struct SharedTarget {
     pub owner: String,
     /// Number of its owners so far.
     pub turn: u64,
-    /// What is being done to it.
+    /// Phase of the target.
     pub phase: SharedPhase,
 }
 
@@ -71,13 +71,13 @@ pub enum SharedState {
     },
     /// The device is waited for, checked and mounted; then the target starts.
     Starting,
-    /// It is served.
+    /// The target is served.
     Serving,
-    /// It is not served, not mounted, and the owner block says that it was given up.
+    /// The target is neither served nor mounted, and the owner block says that it was given up.
     Released,
-    /// It cannot be served.
+    /// The target cannot be served.
     Failed {
-        /// Why.
+        /// Reason.
         fault: Box<Fault>,
         /// Whether parts of it may still run on this host, so that it is not given up.
         is_held: bool,
@@ -89,13 +89,13 @@ pub enum SharedState {
 pub struct SharedReport {
     /// Role and index.
     pub target: TargetId,
-    /// Its identity.
+    /// Identity of the target.
     pub uuid: [u8; 16],
     /// Turn that the daemon goes by.
     pub turn: u64,
     /// Whether the device holds the target.
     pub is_formatted: bool,
-    /// Its state.
+    /// State of the target.
     pub state: SharedState,
 }
 
@@ -105,13 +105,13 @@ pub struct SharedReport {
 pub struct KeepSharedReq {
     /// Version that the daemon has; 0 for none.
     pub known_version: u64,
-    /// How long to wait for a newer one, milliseconds.
+    /// Longest wait for newer orders, in milliseconds.
     pub wait_ms: u32,
-    /// Its shared targets.
+    /// Shared targets of the host.
     pub states: Vec<SharedReport>,
 }
 
-/// What it is to do.
+/// Orders for the host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeepSharedResp {
     /// Version of what the MGS knows of hosts.
@@ -125,12 +125,12 @@ message!(KeepSharedReq => KeepSharedResp, KeepShared);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListSharedReq {}
 
-/// What the MGS heard of a shared target from one of its hosts.
+/// Last report of one of the hosts of a shared target, as the MGS heard it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SharedWord {
     /// The host.
     pub host: String,
-    /// How long ago its daemon was heard of, milliseconds; `None`: not since the MGS has started.
+    /// Time since the daemon was heard of, in milliseconds; `None`: not since the MGS has started.
     pub heard_ms_ago: Option<u64>,
     /// The target there.
     pub report: Option<SharedReport>,
@@ -143,7 +143,7 @@ pub struct SharedInfo {
     pub target: SharedTarget,
     /// Words of its hosts, in their order.
     pub words: Vec<SharedWord>,
-    /// Why nothing is done although its owner does not serve it.
+    /// Reason why nothing is done although the owner does not serve the target.
     pub hindrance: Option<Fault>,
 }
 
@@ -164,11 +164,11 @@ pub enum SharedChange {
     Add {
         /// An MDT, or an OST.
         is_mdt: bool,
-        /// Its index; the lowest free one without it.
+        /// Index of the target; `None`: the lowest free one.
         index: Option<u16>,
         /// Hosts that reach it, the preferred one first.
         hosts: Vec<SharedHost>,
-        /// Where its owner mounts it.
+        /// Mount point of the device on its owner.
         dir: String,
     },
     /// Another host is to serve it.
@@ -180,14 +180,14 @@ pub enum SharedChange {
         /// The administrator vouches that the present owner is off, so that it need not be fenced.
         is_owner_off: bool,
     },
-    /// It is to be served, or not.
+    /// Whether the target is to be served.
     Want {
         /// The target.
         target: TargetId,
         /// Whether it is to be served.
         is_wanted: bool,
     },
-    /// It is not to be made after all.
+    /// The target is not to be made after all.
     Forget {
         /// The target.
         target: TargetId,

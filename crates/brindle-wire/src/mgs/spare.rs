@@ -11,7 +11,8 @@ pub struct SpareHost {
     pub host: String,
     /// Directory on it; each copy has a directory of its own there.
     pub dir: String,
-    /// After a member of a replica set has been away for so long, seconds, its copy is given up and made anew here.
+    /// Seconds for which a member of a replica set must have been away before its copy is given up and made
+    /// anew here.
     pub after_s: u64,
 }
 
@@ -22,7 +23,7 @@ pub struct ListSparesReq {}
 /// All spare hosts, by name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListSparesResp {
-    /// By name.
+    /// Spare hosts by name.
     pub spares: Vec<SpareHost>,
 }
 message!(ListSparesReq => ListSparesResp, ListSpares);
@@ -32,13 +33,13 @@ message!(ListSparesReq => ListSparesResp, ListSpares);
 pub struct ChangeSpareReq {
     /// The host.
     pub host: String,
-    /// What it is to be; `None`: no spare host.
+    /// Role as a spare host; `None`: no spare host.
     pub spare: Option<SpareHost>,
     /// Only say whether that could be done.
     pub is_dry_run: bool,
 }
 
-/// It is so now.
+/// Acknowledgement: the change is made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangeSpareResp {
     /// Whether anything was changed.

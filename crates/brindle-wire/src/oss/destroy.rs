@@ -15,7 +15,7 @@ pub struct DestroyObjectsReq {
 /// Done and durable, but for the objects that are named.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DestroyObjectsResp {
-    /// How many existed and are gone.
+    /// Number of objects that existed and are gone.
     pub removed: u32,
     /// Objects that are still there because the disk failed; the MDT asks again.
     pub stuck: Vec<ObjectId>,

@@ -34,10 +34,10 @@ pub struct Ticket {
     pub must_exist: bool,
 }
 
-/// Which clients may hold pages of what was just changed.
+/// Clients that may hold pages of the changed range.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Marks {
-    /// Nobody.
+    /// No client.
     None,
     /// Sessions that have read since the last change.
     Sessions(Vec<brindle_types::SessionId>),
@@ -62,11 +62,12 @@ pub struct Told {
     pub len_bytes: u64,
 }
 
-/// How many bytes a client may have acknowledged to programs and not yet sent, for one OST ([`write::room_bytes`]). It is lowered
-/// only in the answer to a write, by no more than that write's room, so the client never has more than it may.
+/// Grant of one OST: bytes that a client may have acknowledged to programs and not yet sent
+/// ([`write::room_bytes`]). Only the answer to a write lowers it, by no more than that write's room. So the
+/// client never has more than it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
-    /// Which process of the OST says so.
+    /// Number of the OST process that grants.
     pub life: u64,
     /// Of two grants of one life the one with the higher number is newer.
     pub serial: u64,

@@ -83,7 +83,7 @@ pub enum ReplicaChange {
         offset: u64,
         /// Rights, as the primary found them good.
         ticket: Ticket,
-        /// On stable storage before the answer.
+        /// Whether the bytes must be on stable storage before the answer.
         sync: bool,
     },
     /// A range reads as zeros.
@@ -94,7 +94,7 @@ pub enum ReplicaChange {
         offset: u64,
         /// Length in bytes.
         len_bytes: u64,
-        /// Its blocks stay reserved.
+        /// Whether the blocks stay reserved.
         keep_space: bool,
         /// Rights.
         ticket: Ticket,
@@ -116,7 +116,7 @@ pub enum ReplicaChange {
     Truncate {
         /// The object.
         object: ObjectId,
-        /// Its length from now on.
+        /// New length of the object.
         len_bytes: u64,
         /// The new truncate epoch.
         epoch: Pair,
@@ -147,7 +147,7 @@ pub enum ReplicaChange {
         /// The objects.
         objects: Vec<ObjectId>,
     },
-    /// Everything is made durable.
+    /// All changes are made durable.
     SyncAll,
     /// The objects are durable on all members: their marks go.
     Unmark {
@@ -174,7 +174,7 @@ pub enum ReplicaChange {
     PutImage {
         /// The object.
         object: ObjectId,
-        /// As the primary has it.
+        /// Object as the primary has it.
         image: ObjectImage,
     },
     /// The member forgets the object, as if it had never been.
@@ -203,7 +203,7 @@ pub struct ReplicaLookReq {
     pub object: ObjectId,
     /// First block whose checksum is wanted.
     pub from_block: u64,
-    /// How many; at most [`LOOK_BLOCKS_MAX`].
+    /// Number of blocks; at most [`LOOK_BLOCKS_MAX`].
     pub blocks: u64,
 }
 

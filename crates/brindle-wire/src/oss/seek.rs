@@ -10,15 +10,15 @@ use crate::message;
 pub struct SeekReq {
     /// The object.
     pub object: ObjectId,
-    /// From this byte of the object on.
+    /// Offset in the object to search from.
     pub offset: u64,
     /// Data (`true`) or a hole.
     pub data: bool,
-    /// As in [`super::Ticket::must_exist`].
+    /// Whether the object must exist, as in [`super::Ticket::must_exist`].
     pub must_exist: bool,
 }
 
-/// Where it is.
+/// Offset of the data or hole.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeekResp {
     /// First byte of the data or hole; `None` for data: there is none. The end of the object counts as a hole.

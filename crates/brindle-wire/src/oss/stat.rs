@@ -24,13 +24,13 @@ pub struct ObjectStat {
     pub allocated_bytes: u64,
     /// Server time of the last write, with the attribute epoch it carried.
     pub last_write: Option<(Pair, Time)>,
-    /// Its file ends before bytes that were synced: it is damaged.
+    /// The file of the object ends before bytes that were synced: it is damaged.
     pub is_cut_short: bool,
     /// Lowest truncate epoch that is accepted.
     pub truncate_epoch: Pair,
 }
 
-/// In the order of the request.
+/// States in the order of the request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatObjectsResp {
     /// The objects.

@@ -23,7 +23,7 @@ pub struct OstStatfsResp {
     pub device_id: u64,
     /// Boot term.
     pub boot_term: u32,
-    /// Its disk returned errors, and has taken nothing since.
+    /// The disk of the OST has returned errors, and takes no writes since.
     pub degraded: bool,
 }
 message!(OstStatfsReq => OstStatfsResp, OstStatfs);

@@ -17,7 +17,7 @@ pub struct TruncateObjectReq {
     pub truncate_epoch: Pair,
     /// Whether the object holds the file's last byte: then it is made when it is missing, and extended when it is shorter.
     pub make: bool,
-    /// As in [`super::Ticket::must_exist`].
+    /// Whether the object must exist, as in [`super::Ticket::must_exist`].
     pub must_exist: bool,
 }
 message!(TruncateObjectReq => ChangeResp, TruncateObject);

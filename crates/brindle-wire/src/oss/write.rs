@@ -28,7 +28,7 @@ pub struct WriteReq {
     pub offset: u64,
     /// Rights.
     pub ticket: Ticket,
-    /// On stable storage before the answer (O_SYNC, O_DSYNC).
+    /// Whether the bytes must be on stable storage before the answer (O_SYNC, O_DSYNC).
     pub sync: bool,
     /// Marks of earlier changes that were dealt with; at most [`super::TOLD_MAX`].
     pub told: Vec<Told>,
@@ -49,7 +49,7 @@ pub struct Claim {
 /// The change, and the space that is reserved for the client from now on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WriteResp {
-    /// As for every change.
+    /// Outcome as for every change.
     pub change: ChangeResp,
     /// `None` without a claim, and when the answer was stored.
     pub grant: Option<Grant>,

@@ -115,7 +115,7 @@ fn backup(args: &BackupArgs) -> Result<Done> {
     Ok(Done::Ok)
 }
 
-/// What is written has the names of everybody's files, and the bytes of small ones: only its owner may read it.
+/// Makes new files private: a backup has the names of all files, and the bytes of small ones.
 fn keep_private() {
     rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
 }
@@ -155,7 +155,7 @@ fn restore(args: &RestoreArgs) -> Result<Done> {
         job::start(&seams, "admin.mdt restore", move |job| mdt_backup::restore(servers, wanted, job));
     let done = follow(&runtime, running, Show::Whole.on_terminal(args.output.json()))?;
     if done.changed {
-        // As every target's: one that was there may have been open to others.
+        // The directory of a target is private; an existing one may have been open to others.
         std::fs::set_permissions(&args.to, std::fs::Permissions::from_mode(0o700)).map_err(|e| {
             Fault::io(Code::NotWritable, "restored, but cannot close to others", done.dir.clone(), &e)
         })?;

@@ -1,4 +1,4 @@
-//! What a running mount tells: `brindle sync`, `brindle waits`, `brindle file`.
+//! Commands to a running mount: `brindle sync`, `brindle waits`, `brindle file`.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -54,7 +54,7 @@ document!(WaitsView, "brindle.waits", 1);
 struct Wait {
     /// The call.
     what: String,
-    /// For whom it waits.
+    /// Target that the call waits for.
     target: String,
     /// For how long.
     seconds: f64,

@@ -1,4 +1,5 @@
-//! Which file system a command means: `--mgs`, a development cluster, a path in a mount, or whatever is mounted here.
+//! Choice of the file system: `--mgs`, a development cluster, a path in a mount, or the mount on this
+//! machine.
 
 use std::path::{Path, PathBuf};
 
@@ -59,7 +60,7 @@ pub fn resolve(args: &PlaceArgs) -> Result<Vec<Place>> {
     Ok(places)
 }
 
-/// The one file system that the options mean.
+/// Single file system that the options mean.
 pub fn one(args: &PlaceArgs) -> Result<Place> {
     let mut places = resolve(args)?;
     if places.len() > 1 {

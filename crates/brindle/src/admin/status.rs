@@ -78,7 +78,7 @@ fn name_files(fault: &mut Fault, at: &Path) {
     }
 }
 
-/// What this machine knows beside the servers: whether its own mounts live, and the paths of files.
+/// Adds facts of this machine to the servers' report: whether its own mounts live, and the paths of files.
 fn look_at_mounts(report: &mut Report) {
     let ours = mounts::ours().filter(|m| report.place.is_mounted_from(&m.source));
     let (dead, alive): (Vec<PathBuf>, Vec<PathBuf>) =

@@ -17,11 +17,11 @@ use crate::pool::FsArgs;
 
 /// A target that a host is to serve.
 pub struct Wanted {
-    /// What it is.
+    /// Role of the target.
     pub role: Role,
-    /// Its index; the lowest free one without it.
+    /// Index of the target; `None`: the lowest free one.
     pub index: Option<u16>,
-    /// Its directory on the host.
+    /// Directory of the target on the host.
     pub dir: String,
 }
 

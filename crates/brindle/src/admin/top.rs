@@ -151,7 +151,7 @@ fn chosen(mut view: TopView, args: &Args) -> TopView {
         Sort::Total => row.operations as f64,
         Sort::Name => 0.0,
     };
-    // Those that do nothing now come behind, by what they have done.
+    // Idle rows come last, in the order of their totals.
     view.rows.sort_by(|a, b| {
         let by_key = key(b).total_cmp(&key(a));
         let then = || {

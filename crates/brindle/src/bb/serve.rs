@@ -16,7 +16,7 @@ use crate::format::runtime;
 use crate::locked_memory;
 use crate::serve::{failed, say, start_log};
 
-/// Where its state lies unless told otherwise.
+/// Default directory of the orchestrator's state.
 const DIR_DEFAULT: &str = "/var/lib/brindle/bb";
 /// Where jobs see their buffers unless told otherwise.
 const MOUNT_ROOT_DEFAULT: &str = "/mnt/brindle-bb";

@@ -34,7 +34,7 @@ const NOT_LOCAL: &[&str] = &[
     "virtiofs",
     "orangefs",
 ];
-/// Where the limit is measured when the directory for temporary files is in memory.
+/// Directory for measuring the limit, when the directory for temporary files is in memory.
 const ON_DISK: &str = "/var/tmp";
 /// Processes at once that one may ask for.
 const RANKS_MAX: i64 = 1024;
@@ -96,7 +96,7 @@ pub struct Ranks {
 }
 
 impl Ranks {
-    /// As given, or one for each processor.
+    /// Number of ranks: as given, or one for each processor.
     pub fn count(&self) -> u32 {
         self.ranks.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get() as u32))
     }
@@ -131,7 +131,7 @@ impl Common {
         self.run_with_notes(workload, plans, setting, parameters, Vec::new())
     }
 
-    /// Likewise, with more for the reader to know.
+    /// Like [`Common::run`], with further notes for the reader.
     pub fn run_with_notes(
         &self,
         workload: &str,

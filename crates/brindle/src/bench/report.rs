@@ -1,4 +1,4 @@
-//! How a finished run is shown: a table for people, one JSON document, a page of HTML.
+//! Output of a finished run: a table for people, one JSON document, a page of HTML.
 
 use std::path::{Path, PathBuf};
 

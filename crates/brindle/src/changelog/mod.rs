@@ -262,7 +262,7 @@ pub struct ChangelogView {
     bytes_max: u64,
     /// Records up to this index were dropped because there were too many.
     dropped_to: u64,
-    /// Those who read it.
+    /// Readers of the changelog.
     readers: Vec<ReaderView>,
 }
 document!(ChangelogView, "brindle.changelog.list", 1);
@@ -270,9 +270,9 @@ document!(ChangelogView, "brindle.changelog.list", 1);
 /// A reader of the changelog.
 #[derive(Serialize, JsonSchema)]
 struct ReaderView {
-    /// Its name.
+    /// Name of the reader.
     reader: String,
-    /// It needs nothing up to this index any more.
+    /// The reader needs no record up to this index any more.
     cleared: u64,
     /// For how long it has cleared nothing.
     idle_seconds: u64,

@@ -84,7 +84,7 @@ pub fn own_cred() -> Cred {
     Cred { uid, gid, groups: Vec::new() }
 }
 
-/// What makes a registration that is asked for twice the same one.
+/// Nonce of a registration: a repeated request with the same nonce is the same registration.
 pub fn nonce() -> [u8; 16] {
     let mut nonce = [0; 16];
     nonce.chunks_mut(8).for_each(|part| part.copy_from_slice(&RealRng.next_u64().to_le_bytes()));

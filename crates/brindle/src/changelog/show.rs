@@ -15,12 +15,12 @@ use crate::exit;
 use crate::output::print_document_line;
 use crate::print;
 
-/// How often somebody who follows looks for more.
+/// Interval of the search for new records with `--follow`.
 const FOLLOW: Duration = Duration::from_secs(1);
 
 /// Records to show.
 pub struct Wanted {
-    /// On behalf of a reader.
+    /// Reader on whose behalf records are read.
     pub reader: Option<u32>,
     /// Types.
     pub mask: Option<ChangeMask>,
@@ -39,7 +39,7 @@ pub struct Wanted {
 pub struct RecordView {
     /// Full name of the MDT.
     mdt: String,
-    /// Its index in the changelog.
+    /// Index of the record in the changelog.
     index: u64,
     /// The kind of change, in Lustre's words: `CREAT`, `UNLNK` and so on.
     #[serde(rename = "type")]
@@ -48,17 +48,17 @@ pub struct RecordView {
     flags: u32,
     /// When it happened, in seconds since 1970.
     secs: i64,
-    /// And nanoseconds.
+    /// Nanoseconds of that time.
     nanos: u32,
     /// FID of what was changed.
     target: Option<String>,
     /// FID of its directory.
     parent: Option<String>,
-    /// Its name there.
+    /// Name in that directory.
     name: Option<NameView>,
     /// Of a rename: where it was before.
     source: Option<SourceView>,
-    /// Who changed it.
+    /// User that made the change.
     uid: Option<u32>,
     /// The group of who changed it.
     gid: Option<u32>,
@@ -69,14 +69,14 @@ pub struct RecordView {
 }
 document!(RecordView, "brindle.changelog.record", 1);
 
-/// Where something was before a rename.
+/// Name before a rename.
 #[derive(Serialize, JsonSchema)]
 struct SourceView {
-    /// Its FID.
+    /// FID of the entry.
     target: String,
     /// FID of its directory.
     parent: String,
-    /// Its name there.
+    /// Name in that directory.
     name: Option<NameView>,
 }
 
@@ -132,7 +132,8 @@ pub fn run(reach: &Reach, wanted: &Wanted) -> Result<()> {
         };
         let part = match reach.ask(&request) {
             Ok(part) => part,
-            // Who follows goes on when the MDT is back; nothing is missed, since it starts where it ended.
+            // A command with `--follow` goes on when the MDT is back. No record is missed: it starts where it
+            // ended.
             Err(fault) if wanted.follow && fault.code == Code::TargetDown => {
                 if !std::mem::replace(&mut is_away, true) {
                     exit::warn(&fault.next("nothing: this command goes on when it answers again"));

@@ -16,7 +16,7 @@ use crate::format::runtime;
 use crate::output::{Output, print_json};
 use crate::pool::FsArgs;
 
-/// How long a host may take until it serves a target.
+/// Longest time until a host serves a target.
 const HOSTED_LIMIT_MS: u64 = 60_000;
 /// Largest file that is read.
 const FILE_MAX_BYTES: u64 = 4 << 20;

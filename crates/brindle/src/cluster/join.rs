@@ -48,13 +48,13 @@ pub struct Args {
 pub struct JoinView {
     /// Number of the cluster.
     cluster: String,
-    /// Its file system.
+    /// File system of the cluster.
     fs: String,
     /// Addresses of its MGS.
     mgs: Vec<String>,
     /// Name of this host.
     host: String,
-    /// Its roles.
+    /// Roles of the host.
     roles: Vec<String>,
     /// Address that it serves targets at; empty where it serves none.
     address: String,

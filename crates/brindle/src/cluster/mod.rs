@@ -25,7 +25,7 @@ use crate::format::{parse, runtime};
 use crate::output::{Output, print_json};
 use crate::pool::FsArgs;
 
-/// Where the MGT lies unless told otherwise.
+/// Default directory of the MGT.
 const MGT_DIR: &str = "/var/lib/brindle/mgt";
 
 /// Largest file that is taken for a certificate or a key.
@@ -203,7 +203,7 @@ fn lifetime_s(text: &str) -> std::result::Result<u64, String> {
 pub struct InitView {
     /// Number of the cluster.
     cluster: String,
-    /// Its file system.
+    /// File system of the cluster.
     fs: String,
     /// Address of its MGS.
     mgs: String,

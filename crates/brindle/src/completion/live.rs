@@ -1,9 +1,9 @@
 //! Names that exist now, for completions: targets, pools, file systems, mounts, parameters, processes of a development
 //! cluster, codes.
 //!
-//! Nothing is asked for unless the word under the cursor can be such a name, and no longer than [`LIMIT`]: a shell that hangs
-//! at TAB because a server is down is worse than one that offers nothing. Which file system is meant is taken from the words
-//! typed so far.
+//! Nothing is asked for unless the word under the cursor can be such a name, and no longer than [`LIMIT`]: a
+//! shell that hangs at TAB because a server is down is worse than one that offers nothing. The words typed so
+//! far choose the file system.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -205,12 +205,12 @@ fn from_maps(names: impl Fn(&Map) -> Vec<(String, String)>) -> Vec<CompletionCan
     distinct(maps.iter().flat_map(&names))
 }
 
-/// What `work` gives, if that does not take too long.
+/// Result of `work`, or an empty one if that takes too long.
 fn bounded<T: Default + Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, result) = mpsc::channel();
-    // It ends with the process.
+    // The thread ends with the process.
     std::thread::spawn(move || {
-        // Nobody listens any more when the time was over.
+        // After the time limit nobody listens any more.
         let _ = done.send(work());
     });
     result.recv_timeout(LIMIT).unwrap_or_default()
@@ -252,7 +252,8 @@ impl Words {
         None
     }
 
-    /// Which file system is meant: by `--mgs`, by `--dir`, by a path in a mount, or whatever is mounted.
+    /// Options that choose the file system: `--mgs`, `--dir`, a path in a mount, or the mount on this
+    /// machine.
     fn places(&self) -> PlaceArgs {
         if let Some(mgs) = self.option("--mgs") {
             let mgs: Vec<Nid> = mgs.split(',').filter_map(|nid| nid.parse().ok()).collect();
@@ -305,7 +306,7 @@ mod tests {
 
     #[test]
     fn whatever_takes_too_long_gives_nothing() {
-        // It cannot answer before nobody waits for it any more.
+        // The answer cannot come before the caller has stopped waiting.
         let (hold, held) = std::sync::mpsc::channel::<()>();
         let slow = move || {
             let _ = held.recv();

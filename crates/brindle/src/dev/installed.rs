@@ -1,7 +1,8 @@
 //! `brindle dev up --hosts N --copies K`: a cluster with copies on bare hosts of this machine.
 //!
-//! The cluster is made with the commands that an administrator types on real machines (docs/operations/install.md), each on its host: init, token and join,
-//! target add, mount. What a host runs after a boot is a script among its files ([`BOOT_SCRIPT`]), as an enabled unit would be.
+//! The cluster is made with the commands that an administrator types on real machines
+//! (docs/operations/install.md), each on its host: init, token and join, target add, mount. After a boot, a
+//! host runs a script among its files ([`BOOT_SCRIPT`]), as an enabled unit would be.
 
 use std::fs;
 use std::io::Write;
@@ -15,9 +16,9 @@ use brindle_types::{Code, Fault, FsName, Result};
 
 /// The script that a host runs when it boots, below its `/etc/brindle`.
 const BOOT_SCRIPT: &str = "boot.sh";
-/// Where clients mount: in a directory that each host has for itself.
+/// Mount point of clients: in a directory that each host has for itself.
 const MOUNT: &str = "/run/brindle/mnt";
-/// How long the MGS may take to answer after its start, and how often it is asked.
+/// Longest time until the MGS answers after its start, and the interval of the tries.
 const MGS_WITHIN: Duration = Duration::from_secs(30);
 const ASK_EVERY: Duration = Duration::from_millis(100);
 

@@ -23,7 +23,7 @@ use crate::exit::{Done, warn};
 use crate::format::runtime;
 use crate::output::Output;
 
-/// Where a development cluster lies unless told otherwise.
+/// Default directory of a development cluster.
 const DIR_DEFAULT: &str = ".brindle-dev";
 
 /// The verbs.
@@ -222,7 +222,7 @@ pub fn run(command: Command) -> Result<Done> {
     }
 }
 
-/// Where a development cluster lies unless told otherwise.
+/// Default directory of a development cluster.
 pub fn default_dir() -> PathBuf {
     PathBuf::from(DIR_DEFAULT)
 }
@@ -317,7 +317,7 @@ fn up(args: &UpArgs) -> Result<Done> {
             let wanted = installed::Wanted { servers, clients, copies, fs: cluster.fs.clone() };
             let installed = installed::install(&dir, &wanted, |host, what| line(since, host, what));
             if let Err(fault) = installed {
-                // It holds nothing yet.
+                // The new cluster holds no data yet.
                 on(&args.dir, None, |on| on.down(true))?;
                 return Err(fault);
             }

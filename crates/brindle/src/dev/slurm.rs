@@ -10,7 +10,7 @@ use brindle_types::Result;
 use crate::exit::Done;
 use crate::format::runtime;
 
-/// Where it lies unless told otherwise.
+/// Default directory of the cluster.
 const DIR_DEFAULT: &str = ".brindle-slurm";
 
 /// The verbs.

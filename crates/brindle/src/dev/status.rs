@@ -16,9 +16,9 @@ use crate::output::{print_json, table};
 /// The processes of a development cluster.
 #[derive(Serialize, JsonSchema)]
 pub struct DevView {
-    /// Its directory.
+    /// Directory of the cluster.
     dir: String,
-    /// Its file system.
+    /// File system of the cluster.
     fs: String,
     /// Servers, then mounts, then the manager; or bare hosts.
     processes: Vec<Process>,
@@ -38,15 +38,15 @@ struct Process {
     state: &'static str,
     /// The process, or the last one there was.
     pid: Option<u32>,
-    /// Where it listens.
+    /// Addresses at which the process listens.
     addresses: Vec<String>,
     /// Directory of the target's data, or of a bare host's files; empty for mounts.
     data: String,
     /// The mount point; empty for servers.
     mount: String,
-    /// Its log.
+    /// Log file of the process.
     log: String,
-    /// Where its numbers are.
+    /// URL of the metrics.
     metrics_url: String,
 }
 

@@ -63,7 +63,7 @@ fn block_size(text: &str) -> std::result::Result<u64, String> {
     if size == 0 { Err("a unit has at least 1 byte".to_owned()) } else { Ok(size) }
 }
 
-/// What a directory and everything below it takes.
+/// Space of a directory and everything below it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 struct Space {
     /// Bytes that are allocated.
@@ -135,7 +135,7 @@ impl Args {
     }
 }
 
-/// As du -h: rounded up, one decimal below 10.
+/// Size as du -h prints it: rounded up, one decimal below 10.
 fn human(bytes: u64) -> String {
     const LETTERS: [&str; 7] = ["", "K", "M", "G", "T", "P", "E"];
     let mut letter = 0;

@@ -1,7 +1,8 @@
 //! Searching and summing up trees in the MDT: `lfs find`, `brindle file find` and `brindle file du`.
 //!
-//! The daemon of the mount has the MDT scan the rows of the tree and passes on what matches, a page at a time. Nothing is
-//! opened or stat'ed here but the starting points. What is mounted on a directory of the tree is not looked at.
+//! The daemon of the mount has the MDT scan the rows of the tree and passes on what matches, a page at a
+//! time. Nothing is opened or stat'ed here but the starting points. Mounts on directories of the tree are not
+//! searched.
 
 pub mod du;
 pub mod query;
@@ -140,7 +141,7 @@ fn pool_of(term: &Term) -> Option<&PoolName> {
     }
 }
 
-/// What find takes for the name of a starting point.
+/// Name of a starting point for find.
 fn last_part(path: &[u8]) -> &[u8] {
     let end = path.iter().rposition(|b| *b != b'/').map_or(1, |at| at + 1).min(path.len());
     let start = path[..end].iter().rposition(|b| *b == b'/').map_or(0, |at| at + 1);
@@ -204,19 +205,19 @@ document!(FindView, "brindle.find", 1);
 struct FoundView {
     #[serde(flatten)]
     path: PathView,
-    /// Its FID.
+    /// FID of the entry.
     fid: String,
     /// `file`, `directory`, `symlink`, `fifo`, `socket`, `char_device` or `block_device`.
     kind: &'static str,
     /// Permissions.
     mode: u16,
-    /// Its owner.
+    /// Owner of the entry.
     uid: u32,
-    /// Its group.
+    /// Group of the entry.
     gid: u32,
     /// Number of its names.
     links: u32,
-    /// Its size.
+    /// Size of the entry.
     size_bytes: u64,
     /// Bytes that are allocated for it.
     allocated_bytes: u64,

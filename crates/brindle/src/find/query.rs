@@ -1,7 +1,7 @@
 //! Queries: the words of the command line as paths and a predicate.
 //!
-//! Words are those of find(1) and of `lfs find`; `-name` and `--name` are the same. Whatever cannot be decided in the
-//! MDT is refused by name, never ignored.
+//! Words are those of find(1) and of `lfs find`; `-name` and `--name` are the same. Words that the MDT cannot
+//! decide are refused by name, never ignored.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -37,7 +37,7 @@ Short forms of lfs: -n -t -s -M -A -C -u -g -c -S -i -O -L -D. + is more than N,
 The MDT does the search; of directories that the caller may not read and search it shows nothing.
 Example: lfs find /mnt/b -type f -size +1G -mtime +30 -ost 3 -print0";
 
-/// What a word of a predicate asks for.
+/// Kind of a word of a predicate.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Word {
     Name {
@@ -160,7 +160,7 @@ pub struct Query {
 }
 
 impl Query {
-    /// Everything below these paths.
+    /// Query for all entries below these paths.
     pub fn everything(paths: Vec<PathBuf>) -> Query {
         Query { paths, predicate: Vec::new(), depth_min: 0, depth_max: u32::MAX, print0: false }
     }

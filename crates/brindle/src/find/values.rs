@@ -6,7 +6,7 @@ use brindle_wire::mds::scan::{LayoutKind, PermMatch, Range, Stamp, Test};
 /// Objection to a value.
 pub type Wrong = String;
 
-/// How a number is meant: `+N`, `N`, `-N`.
+/// Comparison of a number: `+N`, `N`, `-N`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sign {
     More,
@@ -26,7 +26,7 @@ fn number(text: &str) -> Option<u64> {
     text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
-/// Nothing.
+/// Empty range.
 const NONE: Range = Range { min: 1, max: 0 };
 
 /// `+N`, `N`, `-N`.
@@ -40,7 +40,7 @@ pub fn count(text: &str) -> Result<Range, Wrong> {
     })
 }
 
-/// The same; -1 stands for all OSTs, which a file asks for before it has any.
+/// Number as [`count`] reads it; -1 stands for all OSTs, which a file asks for before it has any.
 pub fn stripe_count(text: &str) -> Result<Range, Wrong> {
     if text == "-1" { Ok(Range { min: u64::MAX, max: u64::MAX }) } else { count(text) }
 }
@@ -155,7 +155,7 @@ pub fn osts(text: &str) -> Result<Vec<u16>, Wrong> {
     text.split(',').map(one).collect()
 }
 
-/// Where bytes lie.
+/// Kinds of layout.
 pub fn layouts(text: &str) -> Result<Vec<LayoutKind>, Wrong> {
     let one = |word: &str| match word {
         "raid0" => Ok(LayoutKind::Raid0),

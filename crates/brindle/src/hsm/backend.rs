@@ -1,4 +1,4 @@
-//! Where an archive is, on a command line: `--backend` and what belongs to it.
+//! Options that describe an archive: `--backend`, and the options that belong to it.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use brindle_hsm::{Archive, Directory, Layout};
 use brindle_stdx::Seams;
 use brindle_types::{Code, Fault, Result};
 
-/// Where Debian, and most others, have certificate authorities.
+/// File of the certificate authorities, on Debian and most other systems.
 const AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 /// An archive.
@@ -84,7 +84,7 @@ impl std::str::FromStr for Backend {
 }
 
 impl Backend {
-    /// As it is written on a command line.
+    /// Text for a command line.
     fn argument(&self) -> Result<String> {
         Ok(match self {
             Backend::Posix(dir) => format!("posix:{}", crate::cli::text(dir)?),
@@ -119,7 +119,7 @@ impl At {
         Ok(Archive::S3(Bucket::open(place, &credentials, seams).await?))
     }
 
-    /// As it is written on a command line.
+    /// Arguments for a command line.
     pub fn arguments(&self) -> Result<Vec<String>> {
         let layout = match self.archive_format {
             Layout::V1 => "v1",

@@ -1,4 +1,4 @@
-//! What is asked for single files: state, archive, release, restore, remove, cancel.
+//! Tiering commands for single files: state, archive, release, restore, remove, cancel.
 
 use std::path::{Path, PathBuf};
 
@@ -43,7 +43,7 @@ pub struct StateArgs {
     paths: Vec<PathBuf>,
 }
 
-/// Where files lie.
+/// Tiering states of files.
 #[derive(Serialize, JsonSchema)]
 pub struct FilesView {
     /// The files, in the order in which they were named.
@@ -51,10 +51,10 @@ pub struct FilesView {
 }
 brindle_admin::document!(FilesView, "brindle.hsm.state", 1);
 
-/// Where a file lies.
+/// Tiering state of a file.
 #[derive(Serialize, JsonSchema)]
 struct FileLine {
-    /// Its path.
+    /// Path of the file.
     path: String,
     /// Lustre's words: released, exists, dirty, archived, never_release, never_archive, lost_from_hsm.
     flags: Vec<String>,

@@ -79,18 +79,18 @@ pub struct Args {
     what: String,
 }
 
-/// What an import has done.
+/// Result of an import.
 #[derive(Serialize, JsonSchema)]
 pub struct ImportView {
-    /// Where from.
+    /// Source of the files.
     from: String,
     /// Number of the archive that the files lie in.
     archive: u32,
     /// Directory that they went below.
     into: String,
-    /// Nothing was changed.
+    /// Whether nothing was changed (`--dry-run`).
     is_dry_run: bool,
-    /// It was ended by a signal; the same command goes on.
+    /// Whether a signal ended the import; the same command goes on.
     is_interrupted: bool,
     /// Files that were made, or would be.
     files: u64,
@@ -116,11 +116,11 @@ document!(ImportView, "brindle.hsm.import", 1);
 /// A file that was not imported.
 #[derive(Serialize, JsonSchema)]
 struct ProblemView {
-    /// Its manifest, or its link in the archive.
+    /// Manifest of the file, or its link in the archive.
     subject: String,
     /// Code of the fault, such as E6031.
     code: String,
-    /// What is wrong.
+    /// Problem.
     message: String,
 }
 
@@ -128,7 +128,7 @@ struct ProblemView {
 pub struct Tool {
     /// The archive.
     pub at: At,
-    /// Its number.
+    /// Number of the archive.
     pub archive: u32,
     /// Below the archive, or a FID.
     pub from: String,
@@ -136,7 +136,7 @@ pub struct Tool {
     pub to: PathBuf,
     /// The mount point.
     pub mount: String,
-    /// Nothing is changed.
+    /// Dry run: nothing is changed.
     pub dry_run: bool,
 }
 
@@ -163,7 +163,7 @@ fn plain(path: &Path) -> Result<Vec<u8>> {
     Ok(parts.join(&b'/'))
 }
 
-/// Where the files come from.
+/// Source of the files.
 fn origin(at: &At, from: Option<&str>) -> Result<Origin> {
     let posix = |root: &Path| Origin::Posix { root: root.to_owned(), links: SHADOW.into(), by_links: false };
     match (&at.backend, from) {
@@ -246,7 +246,7 @@ fn outcome(view: &ImportView, skip_existing: bool) -> Done {
     if is_whole { Done::Ok } else { Done::Partly }
 }
 
-/// How the archive and the file system are reached.
+/// Access to the archive and to the file system.
 struct Access<'a> {
     at: &'a At,
     what: &'a str,

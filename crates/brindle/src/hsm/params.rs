@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use brindle_types::{HsmControl, HsmKind};
 use brindle_wire::mds::hsm::{HsmAction, HsmInfoResp, HsmStatus, HsmSwitch};
 
-/// What `hsm_control` can be set to.
+/// Value of `hsm_control`.
 pub fn switch(text: &str) -> Result<HsmSwitch, String> {
     match text {
         "enabled" => Ok(HsmSwitch::Control(HsmControl::Enabled)),
@@ -67,7 +67,7 @@ fn line(number: usize, action: &HsmAction) -> String {
         HsmStatus::Cancelled => "CANCELED",
     };
     let fid = action.ino.fid();
-    // Nothing is archived in parts.
+    // Files are always archived as a whole.
     let extent = match action.kind {
         HsmKind::Remove => "0x0-0x0",
         _ => "0x0-0xffffffffffffffff",

@@ -59,7 +59,7 @@ pub struct Args {
     paths: Vec<PathBuf>,
 }
 
-/// What came back.
+/// Result of a restore.
 #[derive(Default, Serialize, JsonSchema)]
 pub struct RestoredView {
     /// Released files that were found.
@@ -82,9 +82,9 @@ document!(RestoredView, "brindle.hsm.restore", 1);
 /// A file that did not come back.
 #[derive(Serialize, JsonSchema)]
 struct FailureView {
-    /// Its path.
+    /// Path of the file.
     path: String,
-    /// What is known of why.
+    /// Known reason.
     message: String,
 }
 
@@ -131,7 +131,7 @@ struct Pending {
     is_asked: bool,
 }
 
-/// Everything below a path.
+/// Restores all files below a path.
 fn tree(path: &Path, args: &Args, view: &mut RestoredView) -> Result<()> {
     let meta = std::fs::symlink_metadata(path).map_err(|e| path_fault("cannot look at", path, &e))?;
     // Two of them, and two threads: the scan goes on while what it has found is asked for.
@@ -149,7 +149,7 @@ fn tree(path: &Path, args: &Args, view: &mut RestoredView) -> Result<()> {
     let (tell, told) = mpsc::sync_channel(PAGES_MAX);
     std::thread::scope(|scope| {
         let scan = scope.spawn(move || {
-            // Nobody listens any more after a failure, which is told instead of this.
+            // After a failure nobody listens any more, and the failure is told instead.
             let ended = || Fault::new(Code::Interrupted);
             scanning.scan(ask, &mut |page| tell.send(page).map_err(|_| ended()))
         });
@@ -187,7 +187,7 @@ impl Work<'_> {
         }
         for found in page.found {
             let Some(attr) = found.attr.filter(|attr| attr.size_bytes > 0) else { continue };
-            // Anything but this is here: no need to ask for its state.
+            // A file with any other allocation is here: no need to ask for its state.
             if attr.allocated_bytes != RELEASED_BYTES {
                 continue;
             }
@@ -248,7 +248,7 @@ impl Work<'_> {
                             .next("brindle hsm status tells why"),
                     );
                 }
-                // It is here; or it was removed, and nobody misses it.
+                // The file is here, or it was removed and needs no restore.
                 _ => {
                     self.view.restored += 1;
                     self.view.restored_bytes += pending.size_bytes;

@@ -22,8 +22,8 @@ struct Device {
     kind: &'static str,
     name: String,
     uuid: String,
-    /// How much it is used: by clients (a target), by registered targets (the MGS), for targets (lov, lmv), for requests that
-    /// are under way (osc, mdc).
+    /// Number of users: clients (of a target), registered targets (of the MGS), targets (lov, lmv), requests
+    /// under way (osc, mdc).
     users: u64,
 }
 

@@ -31,7 +31,7 @@ use brindle_admin::space::{self, Space};
 use brindle_host::mounts::{self, MountLine};
 use brindle_host::name as host_name;
 
-/// How long the daemon of a mount may take to answer; it may have to wait for an OST that is away.
+/// Longest wait for the daemon of a mount, which may have to wait for an OST that is away.
 const PATIENCE: Duration = Duration::from_secs(4);
 
 /// The way to daemons and servers.
@@ -55,13 +55,13 @@ impl Way {
 
 /// A mount on this host whose daemon answers.
 pub struct Mounted {
-    /// Where it is.
+    /// Line of the mount in the mount table.
     pub line: MountLine,
     /// The map that it goes by.
     pub map: Map,
-    /// Its session at the MDT.
+    /// Session of the mount at the MDT.
     pub session: String,
-    /// Its connections, those that exist.
+    /// Existing connections of the mount.
     connections: Vec<TargetStatus>,
     way: Rc<Way>,
     spaces: OnceCell<Result<Vec<TargetSpace>>>,
@@ -84,7 +84,7 @@ impl Mounted {
         Ok(Mounted { line, map, session, connections, way, spaces, default })
     }
 
-    /// What tells this mount from others of the file system, in Lustre's form.
+    /// Number that tells this mount from others of the file system, in Lustre's form.
     pub fn instance(&self) -> String {
         instance(self.line.minor)
     }
@@ -98,7 +98,7 @@ impl Mounted {
         spaces.as_ref().map(Vec::as_slice).map_err(Fault::clone)
     }
 
-    /// What a file gets where neither its user nor its directory chose.
+    /// Layout of a file for which neither its user nor its directory chose one.
     pub fn default_layout(&self) -> Result<&Striped> {
         let default = self.default.get_or_init(|| {
             match ask(&self.way, &self.line, &Request::Getstripe { ino: Ino::ROOT.0 })? {
@@ -191,7 +191,7 @@ impl Link {
 pub struct Served {
     /// Full name.
     pub name: String,
-    /// Its place in the map.
+    /// Entry of the target in the map.
     pub entry: TargetEntry,
     /// The map of its file system.
     pub map: Rc<Map>,
@@ -202,13 +202,13 @@ pub struct Served {
 }
 
 impl Served {
-    /// Its status.
+    /// State and counters of the target.
     pub fn info(&self) -> Result<&TargetInfoResp> {
         let asked = || self.way.run(async |asker| asker.info(&self.map, &self.entry).await);
         self.info.get_or_init(asked).as_ref().map_err(|fault| self.silent(fault))
     }
 
-    /// Its space.
+    /// Space of the target.
     pub fn space(&self) -> Result<&Space> {
         let asked = || self.way.run(async |asker| space::space(asker, &self.entry, &self.map).await);
         self.space.get_or_init(asked).as_ref().map_err(|fault| self.silent(fault))
@@ -219,12 +219,12 @@ impl Served {
         self.ask(&ChangelogInfoReq { cred: own_cred() })
     }
 
-    /// What is queued at it for tiering, and who works.
+    /// Tiering queue of the target, and its agents.
     pub fn hsm(&self) -> Result<HsmInfoResp> {
         self.ask(&HsmInfoReq { behind: None, cred: own_cred() })
     }
 
-    /// Its requests by job; forgets those of `clear`, or all if that is empty.
+    /// Requests to the target by job. Forgets the counters of `clear`, or all if that is empty.
     pub fn usage(&self, clear: Option<&str>) -> Result<UsageResp> {
         let request = UsageReq { by: UsageBy::Job, clear: clear.map(str::to_owned) };
         match self.entry.id.role {
@@ -258,7 +258,7 @@ struct Mounts {
     silent: Vec<PathBuf>,
 }
 
-/// What this host has; the options say of which file systems.
+/// Mounts and targets on this host; the options choose the file systems.
 pub struct Node {
     places: PlaceArgs,
     /// Whether a map that may be a second old is better than waiting for the MGS.
@@ -277,7 +277,7 @@ impl Node {
         Node { places, is_hurried: false, way, mounts, targets, elsewhere }
     }
 
-    /// One that asks the MGS only for what no mount knows.
+    /// Node that asks the MGS only for facts that no mount knows.
     pub fn hurried(places: PlaceArgs) -> Node {
         Node { is_hurried: true, ..Node::new(places) }
     }
@@ -291,7 +291,7 @@ impl Node {
         Ok(&self.all_mounts()?.answering)
     }
 
-    /// Where daemons do not answer.
+    /// Mount points whose daemons do not answer.
     pub fn silent_mounts(&self) -> Result<&[PathBuf]> {
         Ok(&self.all_mounts()?.silent)
     }
@@ -362,7 +362,7 @@ impl Node {
                     }));
                 }
             }
-            // It is set here only.
+            // The cell is set here only.
             let _ = self.elsewhere.set(elsewhere);
             Ok(here)
         };

@@ -22,13 +22,13 @@ const BLOCK_BYTES: u64 = 4096;
 
 /// A parameter of things of one kind.
 pub struct Row<T> {
-    /// Its name, the last part of the path.
+    /// Name of the parameter, the last part of the path.
     pub name: &'static str,
-    /// Its meaning.
+    /// Meaning of the parameter.
     pub help: &'static str,
-    /// Where its value comes from.
+    /// Reads the value.
     pub read: fn(&T) -> Result<String>,
-    /// How it is changed, if it can be.
+    /// Changes the value; `None` if it cannot be changed.
     pub write: Option<Write<T>>,
 }
 
@@ -46,7 +46,7 @@ const fn row<T>(name: &'static str, help: &'static str, read: fn(&T) -> Result<S
     Row { name, help, read, write: None }
 }
 
-/// Of the host.
+/// Parameters of the host.
 pub const HOST: &[Row<Node>] = &[
     row("health_check", "whether the targets and mounts of this host are well", health_check),
     row(
@@ -57,7 +57,7 @@ pub const HOST: &[Row<Node>] = &[
     row("version", "version of this command", |_| Ok(env!("CARGO_PKG_VERSION").to_owned())),
 ];
 
-/// Of a mount: `llite.*`.
+/// Parameters of a mount: `llite.*`.
 const LLITE: &[Row<Mounted>] = &[
     row("blocksize", "unit of statfs(2), in bytes", |_| Ok(BLOCK_BYTES.to_string())),
     row("filesfree", "inodes that still fit, as df -i has it", |m| sum(m, Role::Mdt, |s| s.free_inodes)),
@@ -78,7 +78,7 @@ const LLITE: &[Row<Mounted>] = &[
     row("uuid", "the session of this mount at the MDT", |m| Ok(m.session.clone())),
 ];
 
-/// Of a mount's view of the OSTs: `lov.*`.
+/// Parameters of a mount's view of the OSTs: `lov.*`.
 const LOV: &[Row<Mounted>] = &[
     row("activeobd", "OSTs that are up", |m| Ok(up(&m.map, Role::Ost).to_string())),
     row("numobd", "OSTs", |m| Ok(count(&m.map, Role::Ost).to_string())),
@@ -94,14 +94,14 @@ const LOV: &[Row<Mounted>] = &[
     row("target_obd", "the OSTs, a line each", |m| Ok(target_lines(&m.map, Role::Ost).join("\n"))),
 ];
 
-/// Of a mount's view of the MDTs: `lmv.*`.
+/// Parameters of a mount's view of the MDTs: `lmv.*`.
 const LMV: &[Row<Mounted>] = &[
     row("activeobd", "MDTs that are up", |m| Ok(up(&m.map, Role::Mdt).to_string())),
     row("numobd", "MDTs", |m| Ok(count(&m.map, Role::Mdt).to_string())),
     row("target_obd", "the MDTs, a line each", |m| Ok(target_lines(&m.map, Role::Mdt).join("\n"))),
 ];
 
-/// Of a mount's way to any target: `osc.*` and `mdc.*`.
+/// Parameters of a mount's way to any target: `osc.*` and `mdc.*`.
 const LINK: &[Row<Link>] = &[
     row("active", "1 while the MGS hears of the target", |l| {
         Ok(u8::from(l.entry.state == TargetState::Up).to_string())
@@ -115,19 +115,19 @@ const LINK: &[Row<Link>] = &[
     row("kbytestotal", "KiB in all", |l| Ok(total_kib(l.space()?).to_string())),
 ];
 
-/// Of a mount's way to an OST.
+/// Parameters of a mount's way to an OST.
 const OSC: &[Row<Link>] = &[
     row("ost_conn_uuid", "address of the OST", |l| Ok(address(l))),
     row("ost_server_uuid", "the OST, and the state of the connection", server_uuid),
 ];
 
-/// Of a mount's way to an MDT.
+/// Parameters of a mount's way to an MDT.
 const MDC: &[Row<Link>] = &[
     row("mds_conn_uuid", "address of the MDT", |l| Ok(address(l))),
     row("mds_server_uuid", "the MDT, and the state of the connection", server_uuid),
 ];
 
-/// Of any target that is served here: `obdfilter.*` and `mdt.*`.
+/// Parameters of any target that is served here: `obdfilter.*` and `mdt.*`.
 const TARGET: &[Row<Served>] = &[
     row("blocksize", "unit of statfs(2), in bytes", |_| Ok(BLOCK_BYTES.to_string())),
     row("filesfree", "inodes (objects) that still fit", |t| Ok(t.space()?.inodes_free.to_string())),
@@ -155,7 +155,7 @@ const TARGET: &[Row<Served>] = &[
     row("uuid", "name of the target in Lustre's form", |t| Ok(format!("{}_UUID", t.name))),
 ];
 
-/// Of an MDT that is served here: tiering.
+/// Parameters of an MDT that is served here: tiering.
 const MDT: &[Row<Served>] = &[
     Row {
         name: "hsm_control",
@@ -173,7 +173,7 @@ const MDT: &[Row<Served>] = &[
     }),
 ];
 
-/// Of an OST that is served here.
+/// Parameters of an OST that is served here.
 const OBDFILTER: &[Row<Served>] = &[
     row("degraded", "1 while its disk returns errors", |t| Ok(u8::from(t.space()?.degraded).to_string())),
     Row {
@@ -191,7 +191,7 @@ const OBDFILTER: &[Row<Served>] = &[
     },
 ];
 
-/// Of the changelog of an MDT that is served here: `mdd.*`.
+/// Parameters of the changelog of an MDT that is served here: `mdd.*`.
 const MDD: &[Row<Served>] = &[
     Row {
         name: "changelog_mask",
@@ -211,7 +211,7 @@ const MDD: &[Row<Served>] = &[
     }),
 ];
 
-/// What Lustre has and Brindle has not, and why.
+/// Parameters of Lustre that Brindle lacks, with the reason.
 pub const ABSENT: &[(&[&str], &str)] = &[
     (
         &["stats", "md_stats", "rpc_stats", "brw_stats", "extents_stats", "read_ahead_stats"],
@@ -249,24 +249,24 @@ pub const ABSENT: &[(&[&str], &str)] = &[
 /// The kinds of devices, which are the first part of a path.
 pub const KINDS: &[&str] = &["llite", "lmv", "lov", "mdc", "mdd", "mdt", "obdfilter", "osc"];
 
-/// Where the value of a parameter of one device comes from.
+/// Reads a parameter of one device.
 type Reading<'n> = dyn Fn() -> Result<String> + 'n;
-/// What changes a parameter of one device.
+/// Changes a parameter of one device.
 type Writing<'n> = dyn Fn(&str) -> Result<()> + 'n;
 
 /// A parameter of one device.
 pub struct Leaf<'n> {
     /// Kind, device, name; of the host only the name.
     pub path: Vec<String>,
-    /// Its meaning.
+    /// Meaning of the parameter.
     pub help: &'static str,
-    /// Where its value comes from.
+    /// Reads the value.
     pub read: Box<Reading<'n>>,
-    /// How it is changed, if it can be.
+    /// Changes the value; `None` if it cannot be changed.
     pub write: Option<LeafWrite<'n>>,
 }
 
-/// How a parameter of one device is changed.
+/// Change of a parameter of one device.
 pub struct LeafWrite<'n> {
     /// Objection to a value.
     pub check: fn(&str) -> std::result::Result<(), String>,
@@ -277,7 +277,7 @@ pub struct LeafWrite<'n> {
 }
 
 impl Leaf<'_> {
-    /// With dots, as it is printed.
+    /// Name with dots, as it is printed.
     pub fn name(&self) -> String {
         self.path.join(".")
     }

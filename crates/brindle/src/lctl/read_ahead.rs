@@ -1,5 +1,5 @@
-//! How far the kernel reads ahead on a mount: a setting of the mount's backing device, which the kernel keeps as long as the
-//! mount exists.
+//! Read-ahead of the kernel on a mount: a setting of the mount's backing device, which the kernel keeps as
+//! long as the mount exists.
 
 use brindle_types::units::parse_bytes;
 use brindle_types::{Code, Fault, Result};
@@ -13,7 +13,7 @@ fn path(minor: u32) -> String {
     format!("/sys/class/bdi/0:{minor}/read_ahead_kb")
 }
 
-/// In MiB, with decimals where it is not a whole number.
+/// Value in MiB, with decimals where it is not a whole number.
 pub fn get(minor: u32) -> Result<String> {
     let path = path(minor);
     let text = std::fs::read_to_string(&path)
@@ -36,7 +36,7 @@ fn mib(kib: u64) -> String {
 pub fn parse(text: &str) -> std::result::Result<u64, String> {
     let wrong = || format!("'{text}' is neither a number of MiB nor a size such as 512K");
     let bytes = match text.parse::<f64>() {
-        // It is at most MAX_BYTES after the check below, far inside of what an f64 counts exactly.
+        // The value is at most MAX_BYTES after the check below, far inside of what an f64 counts exactly.
         Ok(mib) if mib.is_finite() && mib >= 0.0 => (mib * (KIB * KIB) as f64) as u64,
         Ok(_) => return Err(wrong()),
         Err(_) => parse_bytes(text).map_err(|_| wrong())?,

@@ -1,5 +1,5 @@
-//! Which parameters a pattern means: `osc.*.active`, `osc/*/active`, `{osc,mdc}.scratch-*.import`; and, where it means none,
-//! why, and what was probably meant.
+//! Choice of parameters by a pattern: `osc.*.active`, `osc/*/active`, `{osc,mdc}.scratch-*.import`. If the
+//! pattern matches nothing, the reason and a likely correction.
 
 use brindle_mds::scan::glob::Glob;
 use brindle_types::{Code, Fault, Result};
@@ -49,7 +49,7 @@ impl Parts {
     }
 }
 
-/// What a pattern leads to: the parameters themselves, or those below what it names.
+/// Match of a pattern: a parameter that it names, or one below what it names.
 pub struct Found<'n> {
     /// The parameter.
     pub leaf: Leaf<'n>,
@@ -64,7 +64,7 @@ impl Found<'_> {
     }
 }
 
-/// Everything at and below what the pattern names; a refusal if that is nothing.
+/// All parameters at and below what the pattern names; a refusal if there are none.
 pub fn select<'n>(node: &'n Node, pattern: &str) -> Result<Vec<Found<'n>>> {
     let mut found = Vec::new();
     let alternatives = expand(pattern)?;
@@ -77,7 +77,7 @@ pub fn select<'n>(node: &'n Node, pattern: &str) -> Result<Vec<Found<'n>>> {
         for kind in parts.kinds() {
             match of_kind(node, kind) {
                 Ok(leaves) => add(leaves, &mut found),
-                // What concerns the host only is known without a file system.
+                // Parameters of the host are known without a file system.
                 Err(fault) if parts.texts == ["*"] => {
                     exit::warn(&fault);
                     break;
@@ -123,7 +123,7 @@ fn expand(pattern: &str) -> Result<Vec<String>> {
     Ok(done)
 }
 
-/// Why a pattern leads to nothing.
+/// Fault for a pattern that matches nothing.
 fn nothing(node: &Node, pattern: &str, parts: &Parts) -> Fault {
     let fault = Fault::new(Code::BadArgument).what("no parameter").subject(pattern.to_owned());
     if let Some((_, why)) = ABSENT.iter().find(|(names, _)| names.contains(&parts.last())) {

@@ -179,7 +179,7 @@ fn composite_text(s: &Striped, quiet: bool) -> String {
     lines.fold(String::new(), |all, line| all + line + "\n")
 }
 
-/// The one line of a directory's default.
+/// Line of a directory's default.
 fn dir_text(s: &Striped, only: bool) -> String {
     if s.is_composite() {
         return composite_text(s, false);

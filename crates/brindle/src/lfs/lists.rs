@@ -126,7 +126,7 @@ fn device(role: Role, name: &str, minor: u32, mgs_host: &str) -> String {
     }
 }
 
-/// What tells a mount from others, in Lustre's form.
+/// Number that tells a mount from others, in Lustre's form.
 pub fn instance(minor: u32) -> String {
     format!("ffff{minor:012x}")
 }

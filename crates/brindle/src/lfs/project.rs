@@ -59,7 +59,7 @@ pub struct Args {
     paths: Vec<PathBuf>,
 }
 
-/// What is done with each file.
+/// Action on each file.
 #[derive(Clone, Copy)]
 enum Verb {
     List,
@@ -79,7 +79,7 @@ impl Args {
     }
 }
 
-/// Runs `lfs project`. What cannot be done with one file is said, and the others go on.
+/// Runs `lfs project`. A failure with one file is reported, and the others go on.
 pub fn run(args: &Args) -> Result<Done> {
     let mut is_whole = true;
     for path in &args.paths {
@@ -90,7 +90,7 @@ pub fn run(args: &Args) -> Result<Done> {
     if is_whole { Ok(Done::Ok) } else { Ok(Done::Code(1)) }
 }
 
-/// What a look at a file has shown.
+/// Identity of a file, as a look has shown it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Found {
     dev: u64,
@@ -150,7 +150,7 @@ impl Walk {
         Ok(())
     }
 
-    /// What is in one directory; with `-r` the directories in it are next.
+    /// Handles the entries of one directory; with `-r` its subdirectories are next.
     fn entries(&mut self, args: &Args, (dir, found): (&Path, Found), dirs: &mut Dirs) -> Result<()> {
         let mut open = open_found(dir, found).map_err(|e| path_fault("cannot list", dir, &e))?;
         while let Some(entry) = open.read() {

@@ -66,7 +66,7 @@ struct OwnerArgs {
     default_project: bool,
 }
 
-/// What was named.
+/// Owner that the options name.
 enum Named {
     Nobody,
     Owner(QuotaOwner, Option<String>),
@@ -90,7 +90,8 @@ impl OwnerArgs {
         Named::Nobody
     }
 
-    /// What was named, and the path: a word behind -u, -g or -p that no other follows is the path, as `lfs quota -t -u /mnt` has it.
+    /// Owner that the options name, and the path. A word behind -u, -g or -p that no other follows is the
+    /// path, as in `lfs quota -t -u /mnt`.
     fn with_path(&self, path: Option<&Path>) -> Result<(Named, PathBuf)> {
         match (self.named(), path) {
             (named, Some(path)) => Ok((named, path.to_owned())),

@@ -27,9 +27,10 @@ use brindle_host::mounts;
 use brindle_host::process::Said;
 use brindle_host::{access, identity};
 
-/// How long the kernel may take to end the connection after the unmount; longer means that programs still use it.
+/// Longest time for the kernel to end the connection after the unmount; longer means that programs still use
+/// it.
 const LEAVE_LIMIT: Duration = Duration::from_secs(1);
-/// How long the first look at the new mount may take.
+/// Longest time of the first look at the new mount.
 const USABLE_LIMIT: Duration = Duration::from_secs(20);
 
 /// Mounts and serves in this process.
@@ -94,7 +95,7 @@ async fn serve(settings: &Settings) -> Result<Done> {
         serve::say(&Said::Ready(Mounted { mount: at, connection, metrics_url }));
     }
     let how = until_ended(handle, &settings.mount_point, stop).await;
-    // It is replaced by the next mount of this number anyway.
+    // The next mount of this number replaces the file anyway.
     let _ = std::fs::remove_file(&control_path);
     tracing::info!(?how, "unmounted");
     match how {
@@ -108,7 +109,7 @@ async fn serve(settings: &Settings) -> Result<Done> {
     }
 }
 
-/// What a client of a file system needs to know.
+/// Settings that a client of a file system needs.
 pub struct Connect<'a> {
     /// The file system.
     pub source: &'a Source,
@@ -169,7 +170,7 @@ pub async fn connect(settings: &Connect<'_>, mdt_tasks: Arc<dyn Spawn>) -> Resul
         failout_ms: settings.failout_s.map(|seconds| u64::from(seconds) * 1_000),
     };
     let refused = |fault: Fault| match fault.code {
-        // What listens there is no MGS.
+        // The server that listens there is no MGS.
         Code::WrongTarget => fault.why.into_iter().fold(
             Fault::new(Code::NoMgs)
                 .what("no MGS at the address in")

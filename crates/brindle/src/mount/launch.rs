@@ -10,7 +10,7 @@ use crate::exit::Done;
 use brindle_host::announcement::Mounted;
 use brindle_host::process::Starting;
 
-/// How long a mount may take: longer than the daemon itself waits for MGS and MDT.
+/// Longest time of a mount: longer than the daemon itself waits for MGS and MDT.
 const READY_LIMIT: Duration = Duration::from_secs(60);
 /// Log of daemons that were given none.
 const LOG_DEFAULT: &str = "/var/log/brindle/mount.log";

@@ -61,15 +61,15 @@ const KNOWN: [&str; 15] = [
 ];
 /// Longest time that `failout=` takes: a day.
 const FAILOUT_MAX_S: u32 = 86_400;
-/// What /proc/mounts shows of a mount and mount(8) repeats at a remount.
+/// Options that /proc/mounts shows of a mount, and that mount(8) repeats at a remount.
 const SHOWN: [&str; 6] = ["user_id", "group_id", "default_permissions", "allow_other", "max_read", "blksize"];
 
-/// Everything about a mount.
+/// Settings of a mount.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// File system to mount.
     pub source: Source,
-    /// Where.
+    /// Mount point.
     pub mount_point: PathBuf,
     /// Change what is mounted there instead of mounting.
     pub remount: bool,
@@ -87,11 +87,11 @@ pub struct Settings {
     pub identity: Option<PathBuf>,
     /// The weakest protection of frames, if another one than usual.
     pub security: Option<Mode>,
-    /// Where to serve metrics, or `none`.
+    /// Address of the metrics, or `none`.
     pub metrics: String,
     /// Threads.
     pub workers: u16,
-    /// How fast processors have to wake up while the mount is busy.
+    /// Latency within which processors have to wake up while the mount is busy.
     pub cpu_latency: CpuLatency,
     /// Mechanisms that it does without.
     pub switches: Switches,

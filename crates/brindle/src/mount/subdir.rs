@@ -1,5 +1,6 @@
-//! Mounting a directory of the file system: the whole is mounted out of sight, the directory of it is put in place,
-//! and the whole is taken out of sight's reach again. What remains is one mount, which ends the daemon when it goes.
+//! Mounting a directory of the file system: the whole is mounted out of sight, the directory of it is put in
+//! place, and the whole is taken out of sight's reach again. One mount remains, which ends the daemon when it
+//! goes.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +8,7 @@ use brindle_types::{Code, Fault, Result};
 use rustix::fs::CWD;
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, UnmountFlags, move_mount, open_tree, unmount};
 
-/// Where the whole file system is mounted for a moment.
+/// Temporary mount of the whole file system.
 pub struct Whole {
     at: PathBuf,
 }

@@ -7,13 +7,13 @@ use brindle_client::Switches;
 pub struct Switch {
     /// Name of the option.
     pub name: &'static str,
-    /// Where it lies.
+    /// Field of the switch.
     pub of: fn(&mut Switches) -> &mut bool,
     /// Gain, with figures where they were measured.
     pub buys: &'static str,
     /// Cost, and when to turn it off.
     pub costs: &'static str,
-    /// Where it is described.
+    /// Design note that describes the switch.
     pub note: &'static str,
 }
 

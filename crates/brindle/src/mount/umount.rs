@@ -12,7 +12,7 @@ use crate::control::socket;
 use crate::exit::Done;
 use brindle_host::mounts;
 
-/// How long the daemon may take to end after the unmount.
+/// Longest time for the daemon to end after the unmount.
 const GOODBYE_LIMIT: Duration = Duration::from_secs(10);
 
 /// Arguments of `brindle umount`.

@@ -77,7 +77,7 @@ impl PlaceArgs {
         PlaceArgs { what, identity: None, security: None }
     }
 
-    /// Where it is mounted, if it was named by a mount of all of it.
+    /// Mount point, if the options name a mount of the whole file system.
     pub fn mount(&self) -> Result<Option<String>> {
         if self.what.contains(":/") {
             return Ok(None);

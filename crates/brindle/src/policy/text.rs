@@ -97,7 +97,7 @@ impl TextArgs {
         Ok(program)
     }
 
-    /// The same arguments for another process.
+    /// Same arguments for another process.
     pub fn arguments(&self) -> Result<Vec<String>> {
         let mut all: Vec<String> =
             self.define.iter().map(|(name, value)| format!("--define={name}={value}")).collect();

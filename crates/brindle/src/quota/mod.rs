@@ -314,7 +314,7 @@ impl Subject {
 }
 
 impl SubjectArgs {
-    /// Those named; whoever asks and his group, if nobody is.
+    /// Subjects that the options name; without any, the caller and its group.
     fn subjects(&self) -> Result<Vec<Subject>> {
         let named = [
             (QuotaOwner::User, &self.user),

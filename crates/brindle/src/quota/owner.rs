@@ -5,14 +5,14 @@ use brindle_wire::mds::quota::QuotaOwner;
 
 use crate::find::users;
 
-/// Somebody whose usage is wanted.
+/// Owner whose usage is wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
-    /// Which kind.
+    /// Kind of owner.
     pub kind: QuotaOwner,
     /// Number.
     pub id: u32,
-    /// As it was given, or the number's name.
+    /// Name as it was given, or the number's name.
     pub name: String,
 }
 
@@ -33,7 +33,7 @@ impl Owner {
         Ok(Owner { kind, id, name: text.to_owned() })
     }
 
-    /// The one with a number; a number without a name is shown as it is.
+    /// Owner with a number; a number without a name is shown as it is.
     pub fn by_id(kind: QuotaOwner, id: u32) -> Owner {
         let name = match kind {
             QuotaOwner::User => users::user_name(id).ok().flatten(),
@@ -43,7 +43,7 @@ impl Owner {
         Owner { kind, id, name: name.unwrap_or_else(|| id.to_string()) }
     }
 
-    /// Whoever runs this command, and his group.
+    /// User that runs this command, and its group.
     pub fn own() -> Vec<Owner> {
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         vec![Owner::by_id(QuotaOwner::User, uid), Owner::by_id(QuotaOwner::Group, gid)]

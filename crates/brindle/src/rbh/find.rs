@@ -167,7 +167,7 @@ enum Late {
     Status(String),
 }
 
-/// What each line shows.
+/// Columns of each line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Show {
     ls: bool,
@@ -350,7 +350,7 @@ impl Parser<'_> {
             Word::Ls => show.ls = true,
             Word::LsOst => show.osts = true,
             Word::LsClass => show.class = true,
-            // It may name a policy; there is one.
+            // The word may be followed by the name of a policy; there is only one.
             Word::LsStatus => show.status = true,
             Word::Print0 => show.print0 = true,
             Word::Print | Word::NoBulk => {}

@@ -124,7 +124,7 @@ pub struct Classes {
 }
 
 impl Classes {
-    /// Of a text, whose paths are below this mount point.
+    /// Loads the classes of a text, whose paths are below this mount point.
     pub fn load(file: PathBuf, mount: &Path) -> Result<Classes> {
         let program = TextArgs::of(file, &[])?.load_at(&[crate::cli::text(mount)?])?;
         let definitions = program.definitions();
@@ -145,22 +145,22 @@ impl Classes {
     }
 }
 
-/// Something that a scan has found.
+/// Entry that a scan has found.
 pub struct Found {
     /// The whole path.
     pub path: PathBuf,
     /// Levels below the start.
     pub depth: usize,
-    /// As the MDT knows it.
+    /// Attributes as the MDT knows them.
     pub attr: Attr,
-    /// As conditions look at it, with the path from the root of the file system.
+    /// Entry for conditions, with the path from the root of the file system.
     pub entry: Entry,
-    /// Its classes; `None` where no text is given.
+    /// Class of the entry; `None` where no text is given.
     pub class: Option<String>,
 }
 
 impl Found {
-    /// Its class, as it is shown.
+    /// Text of the class in output.
     pub fn class_text(&self) -> &str {
         match self.class.as_deref() {
             None => "[n/a]",
@@ -169,7 +169,7 @@ impl Found {
         }
     }
 
-    /// Its status, as it is shown.
+    /// Text of the status in output.
     pub fn status_text(&self) -> &'static str {
         brindle_policy::condition::status(&self.entry).unwrap_or("[none]")
     }
@@ -186,7 +186,7 @@ pub struct Scan {
     pub client: Arc<Client>,
     pages: Pages,
     start: PathBuf,
-    /// From the root of the file system, without slashes at its ends.
+    /// Path from the root of the file system, without slashes at its ends.
     below_root: String,
     classes: Option<Classes>,
 }
@@ -212,7 +212,7 @@ impl Scan {
         })
     }
 
-    /// What the next page has; `None` at the end.
+    /// Entries of the next page; `None` at the end.
     pub async fn next(&mut self) -> Result<Option<Vec<Found>>> {
         let Some(page) = self.pages.next().await? else { return Ok(None) };
         let mut all = Vec::with_capacity(page.found.len());

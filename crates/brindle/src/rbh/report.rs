@@ -130,7 +130,7 @@ pub struct Args {
 trait Report {
     /// Takes in an entry.
     fn offer(&mut self, found: &Found, known: &mut Known);
-    /// Its lines.
+    /// Lines of the report.
     fn lines(self: Box<Self>, style: Style, known: &mut Known) -> Vec<String>;
 }
 
@@ -288,7 +288,7 @@ fn is_in(classes: &str, pattern: &str) -> bool {
     classes.split('+').any(|class| glob::matches(&pattern.to_lowercase(), &class.to_lowercase()))
 }
 
-/// How sums are shown.
+/// Options of sums.
 struct SumArgs {
     split: bool,
     reverse: bool,
@@ -309,7 +309,7 @@ impl SumArgs {
     }
 }
 
-/// What entries are summed up by.
+/// Key by which entries are summed up.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum By {
     Type,

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 /// A column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Column {
-    /// Its title.
+    /// Title of the column.
     pub name: &'static str,
     /// Width with `--csv`.
     csv: usize,
@@ -41,12 +41,12 @@ pub const MAX_SIZE: Column = sized("max_size");
 pub const AVG_SIZE: Column = sized("avg_size");
 pub const AVGSIZE: Column = sized("avgsize");
 
-/// How tables are printed.
+/// Style of tables.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Style {
-    /// For programs.
+    /// Whether the output is for programs.
     pub csv: bool,
-    /// Without titles and sums.
+    /// Whether titles and sums are left out.
     pub no_header: bool,
 }
 
@@ -130,7 +130,7 @@ impl Stats {
         std::iter::once(self.count.to_string()).chain(sizes.map(|bytes| style.size(bytes))).collect()
     }
 
-    /// What [`Stats::cells`] are.
+    /// Columns of [`Stats::cells`].
     pub const COLUMNS: [Column; 6] = [COUNT, VOLUME, SPC_USED, MIN_SIZE, MAX_SIZE, AVG_SIZE];
 }
 

@@ -51,7 +51,7 @@ impl<T> Top<T> {
     }
 }
 
-/// What is directly in a directory.
+/// Direct entries of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contents<T> {
     /// The directory.

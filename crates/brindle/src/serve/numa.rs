@@ -6,7 +6,7 @@ use std::path::Path;
 use brindle_types::{Code, Fault, Result};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-/// Where the kernel shows the nodes.
+/// Directory in which the kernel shows the nodes.
 const NODES: &str = "/sys/devices/system/node";
 /// Longest list of processors that is read.
 const CPUS_MAX: usize = CpuSet::MAX_CPU;

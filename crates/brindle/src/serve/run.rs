@@ -34,7 +34,8 @@ use crate::output::print_line;
 
 /// A target that is not served after this time waits for other servers, and says so.
 const WAITING_AFTER: Duration = Duration::from_secs(2);
-/// How long a server that listens may take to be known to the MGS until it counts as ready without it, because it is away.
+/// Longest time for a listening server to be known to the MGS. After it, the server counts as ready without
+/// the MGS, because that is away.
 const REGISTERED_WITHIN: Duration = Duration::from_secs(1);
 
 /// A running target; its directory stays locked as long.
@@ -82,12 +83,12 @@ pub fn run(args: Args) -> Result<Done> {
     outcome
 }
 
-/// How a process ends that has served.
+/// End of a serving process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// By a signal.
+    /// A signal ended the process.
     Stop,
-    /// By an administrator's order to start anew.
+    /// An administrator's order to start anew ended the process.
     Restart,
 }
 
@@ -101,7 +102,7 @@ fn start_anew(command_line: &[std::ffi::OsString]) -> Result<Done> {
             .next("start it: systemctl start brindle-serve")
     };
     let own = std::fs::read_link("/proc/self/exe").map_err(|e| failed(&e))?;
-    // Where a package has replaced the program the new one has its name.
+    // If a package has replaced the program, the new one has its name.
     let bytes = own.as_os_str().as_bytes();
     let path = bytes.strip_suffix(b" (deleted)").unwrap_or(bytes).to_vec();
     let mut command = std::process::Command::new(std::ffi::OsString::from_vec(path));
@@ -196,7 +197,7 @@ async fn serve(options: &Options, ready_json: bool) -> Result<End> {
     }
     tracing::info!("stopped");
     match end {
-        // Whoever stops the service meanwhile means it.
+        // A stop of the service meanwhile counts.
         Ok(End::Restart) if stop.now_or_never().is_some() => Ok(End::Stop),
         end => end,
     }
@@ -211,7 +212,7 @@ fn health(serving: &Arc<AtomicBool>) -> Health {
     })
 }
 
-/// What this process serves.
+/// Targets that this process serves.
 struct Served {
     running: Vec<Running>,
     targets: Vec<ServedTarget>,
@@ -236,7 +237,7 @@ fn show(registry: &Registry, service: &Service) {
     match service {
         Service::Mgs(handle) => metrics::mgs(registry, handle),
         Service::Mds(handle) => metrics::mds(registry, handle),
-        // Its primary shows what there is.
+        // The primary shows the metrics of the MDT.
         Service::MdsFollower(_) => {}
         Service::Oss(handle) => metrics::oss(registry, handle),
     }
@@ -270,7 +271,7 @@ async fn start_all(options: &Options, registry: &Registry, ready_json: bool) -> 
         failback_after_ms: options.failback_after.map(|s| s.saturating_mul(1000)),
         lease: None,
         seat: None,
-        // Whoever means to join asks the MGS.
+        // Hosts that want to join ask the MGS.
         mgs_transport: Arc::new(
             TcpTransport::new(seams.clone()).secured(Security { admits_strangers: true, ..security.clone() }),
         ),
@@ -335,7 +336,7 @@ fn daemon_lock(conf: &Path) -> Result<DirLock> {
 struct OfTheCluster {
     identity: Arc<IdentityFile>,
     file: Option<ClusterFile>,
-    /// Where the MGS is; empty where only a target of this process may tell.
+    /// Addresses of the MGS; empty where only a target of this process may tell them.
     nids: Vec<Nid>,
     removed: Arc<RemovedKeys>,
     over_tcp: Arc<dyn Transport>,
@@ -410,7 +411,8 @@ fn host_name(options: &Options, identity: Option<&IdentityFile>) -> Result<Strin
     }
 }
 
-/// Who is told that a server is ready means to use it: the MGS knows it then, if it answers at all. Fails if it refuses one.
+/// Waits until the MGS knows the servers, if it answers at all: users that are told that a server is ready
+/// mean to use it. Fails if the MGS refuses one.
 async fn registered(running: &[Running]) -> Result<()> {
     if running.is_empty() {
         return Ok(());
@@ -494,7 +496,7 @@ pub async fn endpoint(metrics: &str, registry: &Registry, health: Health) -> Res
     Ok(Some(Endpoint::bind(address, registry.clone(), health).await?))
 }
 
-/// As many open files as the system allows: an OST keeps many objects open.
+/// Raises the limit of open files to the system's maximum: an OST keeps many objects open.
 pub fn raise_limits() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);

@@ -58,7 +58,7 @@ struct MovedView {
     path: PathView,
     /// Bytes that were copied; 0 when it was as it is to be.
     copied_bytes: u64,
-    /// How long it took.
+    /// Duration of the move.
     milliseconds: u64,
 }
 
@@ -102,7 +102,7 @@ impl Migrator {
         }
         let (mount, ino, path) = (MountHere::of(path)?, ino(path)?, path.to_owned());
         let plan = self.plan.clone();
-        // It comes back with the outcome; after a fault no file follows.
+        // The pace comes back with the outcome; after a fault no file follows.
         let lost = || Fault::new(Code::Bug).why("a file is to be moved after one that could not be");
         let mut pace = self.pace.take().ok_or_else(lost)?;
         let running = job::start(&self.seams, "admin.migrate", |job| async move {

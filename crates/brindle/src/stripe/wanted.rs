@@ -1,4 +1,4 @@
-//! What the command line asks of a layout: options whose order matters, since those behind an `-E` are of its component.
+//! Layout options of the command line. Their order matters: options behind an `-E` belong to its component.
 
 use brindle_admin::osts::ost_list;
 use brindle_types::layout::{ComponentPolicy, EOF};
@@ -9,7 +9,7 @@ use clap::{Arg, ArgAction, ArgGroup, ArgMatches};
 
 use crate::completion::live;
 
-/// As lfs has it, a bare number below this is in KiB.
+/// Limit below which a bare number is in KiB, as in lfs.
 const BARE_KIB_BELOW: u64 = 4096;
 
 const COUNT: &str = "stripe-count";
@@ -20,7 +20,7 @@ const POOL: &str = "pool";
 const END: &str = "component-end";
 const PATTERN: &str = "layout";
 
-/// What is asked of a layout, in the order in which it was given; what is left out is inherited.
+/// Wanted layout, in the order in which it was given; missing options are inherited.
 #[derive(Clone, Debug, Default)]
 pub struct PolicyArgs {
     wishes: Vec<Wish>,
@@ -63,7 +63,7 @@ fn pool(text: &str) -> std::result::Result<Option<PoolChoice>, String> {
 }
 
 impl PolicyArgs {
-    /// As it goes to the MDT.
+    /// Policy for the MDT.
     pub fn policy(&self) -> Result<LayoutPolicy> {
         let refuse = |what: &str, why: &str| {
             Err(Fault::new(Code::BadArgument)

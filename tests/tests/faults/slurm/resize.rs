@@ -42,7 +42,7 @@ fn a_job_grows_its_buffer_and_an_operator_takes_back_what_is_free() {
     slurm.until(&["has 64.0 MiB now"], || resize("64MiB"));
     assert_eq!(slurm.free_mib(), POOL_MIB - 64);
     slurm.until(&["1"], || u64::from((55..=110).contains(&size(1))).to_string());
-    // And larger again, on the targets that are there.
+    // The buffer grows again, on the targets that are there.
     let again = resize("128MiB");
     assert!(again.contains("has 128.0 MiB now"), "{again}");
     std::fs::write(slurm.work.join("go"), "").unwrap();
@@ -86,7 +86,7 @@ fn room_is_counted_exactly_however_often_resizing_is_killed() {
         std::thread::scope(|scope| {
             for (name, size) in ["a", "b"].iter().zip(&sizes) {
                 let slurm = &slurm;
-                // It may be refused, or find nobody who answers.
+                // The command may be refused, or find no orchestrator.
                 scope.spawn(move || slurm.brindle(&["bb", "resize", name, size]));
             }
             std::thread::sleep(dice.millis(0, 700));
@@ -97,7 +97,7 @@ fn room_is_counted_exactly_however_often_resizing_is_killed() {
         let used: u64 = buffers.iter().map(|b| b["bytes"].as_u64().unwrap() >> 20).sum();
         assert_eq!((buffers.len(), used + slurm.free_mib()), (2, POOL_MIB), "{}", slurm.state());
     }
-    // What was cut off is ended, and both have the size that is asked for.
+    // The interrupted resizing is finished, and both buffers get the wanted size.
     for name in ["a", "b"] {
         slurm.until(&["has 128.0 MiB"], || slurm.brindle(&["bb", "resize", name, "128MiB"]));
         let serial = slurm.buffers().iter().find(|b| b["job"] == name).unwrap()["serial"].to_string();

@@ -47,7 +47,7 @@ fn a_storm_of_jobs_loses_nothing_and_leaves_nothing() {
             && let Some(job) = dice.choose(&jobs)
         {
             let hurry = ["--hurry"].into_iter().take(usize::from(dice.once_in(2)));
-            // One that has ended already is not there any more.
+            // A job that has ended already is not there any more.
             slurm.slurm("scancel", &hurry.chain([job.id.as_str()]).collect::<Vec<_>>());
         }
         if dice.once_in(20) {

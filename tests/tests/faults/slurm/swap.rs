@@ -16,9 +16,9 @@ my $wrong = 0;
 for my $n (1 .. 1024) { $wrong++ if $pieces[$n - 1] ne pack('Q*', map { $n * 8192 + $_ } 0 .. 8191) }
 report('checked', "$wrong wrong");
 "#;
-/// What the process may have in memory; it fills 64 MiB.
+/// Memory limit of the process, which fills 64 MiB.
 const MEMORY_BYTES: u64 = 28 << 20;
-/// So much of it is in swap at least then.
+/// Least part of it that is in swap then, in MiB.
 const PAGED_MIB: u64 = 24;
 
 /// The process, which is gone when this is dropped.
@@ -26,7 +26,7 @@ struct Pager(std::process::Child);
 
 impl Drop for Pager {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -168,7 +168,7 @@ fn pages_go_into_the_swap_of_a_job_and_come_back_as_they_were() {
     if let Some(cgroup) = Cgroup::new("job") {
         slurm.page_out(&cgroup);
         daemons.iter().chain(&servers).for_each(|pid| memory_is_locked(*pid));
-        // Who needs a page of a server that was killed waits until it is there again.
+        // A process that needs a page of a killed server waits until the server is there again.
         slurm.kill(&["serve", "/ost0"]);
         slurm.restart_orchestrator();
         slurm.tell("check");
@@ -226,7 +226,7 @@ fn swap_that_lost_its_server_is_kept_and_a_page_that_is_lost_is_an_error() {
     slurm.tell("check");
     assert_eq!(slurm.wait_file("checked"), "0 wrong.");
     assert!(process.0.wait().unwrap().success());
-    // Whose pages were behind a daemon that died gets a signal, and never other bytes.
+    // A process whose pages were behind a dead daemon gets a signal, and never other bytes.
     assert!(cgroup.limit(MEMORY_BYTES));
     let job = submit();
     let mut process = pager();

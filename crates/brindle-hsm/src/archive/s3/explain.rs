@@ -51,7 +51,7 @@ fn code_of(said: &str) -> Option<Code> {
 }
 
 fn shortened(text: &str) -> String {
-    // What servers say may have anything in it.
+    // The text of a server may hold any characters.
     text.chars().filter(|c| !c.is_control()).take(TEXT_CHARS_MAX).collect()
 }
 

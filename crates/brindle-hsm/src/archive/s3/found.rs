@@ -1,4 +1,4 @@
-//! What lies in a bucket, for whoever imports it: file systems, the copies of files, their manifests.
+//! Contents of a bucket, for an import: file systems, the copies of files, their manifests.
 
 use std::collections::BTreeMap;
 
@@ -20,13 +20,13 @@ const COPIES_MAX: usize = 4096;
 /// The copies of one file.
 #[derive(Debug, Default)]
 pub struct Copies {
-    /// Their directory, as a key.
+    /// Directory of the copies, as a key.
     pub dir: String,
-    /// By attempt: length of the bytes, and whether there is a manifest.
+    /// Objects by attempt: length of the bytes, and whether there is a manifest.
     pub by_attempt: BTreeMap<Pair, Listed>,
 }
 
-/// What lies there of a copy.
+/// Objects of one copy in the bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listed {
     /// The key of the bytes, and their length.
@@ -108,7 +108,7 @@ impl Bucket {
     pub fn copies(&self, file_system: &str) -> Listing {
         let slash = if self.root.is_empty() { "" } else { "/" };
         let dir = Path::from(format!("{}{slash}{file_system}", self.root));
-        // It is asked once more behind its end, for the last file.
+        // The stream is fused: it is polled once more after its end, for the last file.
         let objects = self.store.list(Some(&dir)).fuse().boxed();
         Listing { bucket: self.clone(), objects, next: Copies::default() }
     }

@@ -25,11 +25,12 @@ use rustls::{ClientConfig, RootCertStore};
 
 use super::{Place, RANGE_BYTES};
 
-/// How long a connection may take.
+/// Longest time to establish a connection.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
-/// How long an answer may take, from the first byte that is sent to the last one that comes: 8 MiB at 1 Mbit/s...
+/// Longest time for an answer, from the first byte sent to the last byte received: enough for 8 MiB at 1
+/// Mbit/s.
 const ANSWER_LIMIT_MS: u64 = 70_000;
-/// ... and so many bytes a millisecond of what is sent: parts of large files are larger.
+/// Slowest rate of a request, in bytes a millisecond; its bytes extend the time for the answer. Parts of large files are larger.
 const SLOWEST_BYTES_PER_MS: u64 = 128;
 /// Connections that are kept without use are closed after this.
 const IDLE_LIMIT: Duration = Duration::from_secs(20);

@@ -39,7 +39,7 @@ use super::{CopyName, damaged};
 pub const RANGE_BYTES: u64 = 8 << 20;
 /// Parts of a file that are on their way, in either direction.
 pub const PARTS_AT_ONCE: usize = 4;
-/// How often a request is sent again after a failure of the server or the network.
+/// Number of repetitions of a request after a failure of the server or the network.
 const RETRIES: usize = 4;
 /// After so long nothing is sent again: longer than one request that is not answered may take, and shorter than a signature holds (5 min).
 const RETRY_LIMIT: Duration = Duration::from_secs(240);
@@ -48,7 +48,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from
 /// Last part of a key: of the bytes of a copy, and of its manifest.
 const DATA: &str = "data";
 const MANIFEST: &str = "json";
-/// Behind the key of bytes, and before the id of another file system: that has them, too.
+/// Suffix of a mark, between the key of the bytes and the id of another file system that has them, too.
 const MARK: &str = ".ref.";
 
 /// A bucket, and where in it the copies of a file system lie.
@@ -259,7 +259,7 @@ impl Bucket {
         }
     }
 
-    /// Where the bytes of an imported file lie, and how many: its manifest says that.
+    /// Location and length of the bytes of an imported file, from its manifest.
     async fn elsewhere(&self, name: &CopyName, own: &Path) -> Result<(Path, u64)> {
         let missing = |key: &Path| damaged(&self.url(key), "it is not there".to_owned());
         let manifest = self.key(name, MANIFEST);

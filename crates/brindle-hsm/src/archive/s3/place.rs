@@ -1,4 +1,4 @@
-//! Where a bucket is, and who may use it.
+//! Location of a bucket, and the credentials for it.
 
 use std::fmt;
 use std::io::Read;
@@ -13,12 +13,12 @@ pub const REGION_DEFAULT: &str = "us-east-1";
 /// The largest file of credentials.
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
-/// Where a bucket is.
+/// Location of a bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Name of the bucket.
     pub bucket: String,
-    /// In front of every key; without slashes at its ends; may be empty.
+    /// Prefix of every key; without slashes at its ends; may be empty.
     pub prefix: String,
     /// `http://HOST:PORT` or `https://...`; `None` for Amazon's.
     pub endpoint: Option<String>,
@@ -66,7 +66,7 @@ pub fn bucket_and_prefix(text: &str) -> std::result::Result<(String, String), St
     Ok((bucket.to_owned(), prefix.to_owned()))
 }
 
-/// Who uses a bucket. Never shown, logged or passed as an argument.
+/// Credentials of a bucket's user. Never shown, logged or passed as an argument.
 pub struct Credentials {
     key_id: String,
     secret: String,

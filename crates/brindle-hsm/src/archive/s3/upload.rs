@@ -25,7 +25,7 @@ pub struct Upload {
 enum State {
     Small(PutPayloadMut),
     Parts(WriteMultipart),
-    /// Its bytes, and perhaps its manifest, are there.
+    /// The bytes, and perhaps the manifest, are in the bucket.
     Stored,
 }
 

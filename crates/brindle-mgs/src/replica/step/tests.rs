@@ -146,7 +146,7 @@ impl World {
         }
         self.nodes[n].attached = None;
         if !bug("replica_serves_within_a_lease") {
-            // It waits as long as it may have granted, and grants nothing meanwhile.
+            // The member waits as long as a lease that it may have granted, and grants none meanwhile.
             for other in 0..self.nodes.len() {
                 if other != n && self.nodes[other].links.contains(&n) {
                     self.nodes[other].lease = false;

@@ -7,7 +7,7 @@ use brindle_wire::mgs::shared::{SharedHost, SharedReport};
 use super::*;
 
 const NAMES: [&str; 2] = ["oss1", "oss2"];
-/// What the daemons wait for beyond the last rewriting of the owner block.
+/// Time that daemons wait after the last rewrite of the owner block, in milliseconds.
 const LEASE_MS: u64 = 2_500;
 
 /// A small generator; the tests name their seeds.
@@ -147,7 +147,7 @@ impl Model {
         self.fencing.insert(owner, outcome);
     }
 
-    /// What a daemon does with its order.
+    /// Daemon `n` carries out its order.
     fn daemon(&mut self, n: usize) {
         let Some(order) = self.hosts[n].order.clone() else { return };
         let owns = order.owner == NAMES[n];
@@ -331,7 +331,7 @@ fn a_target_goes_back_to_its_preferred_host_when_that_has_stood_by_for_the_set_t
     model.hosts[0] = Host::default();
     (0..50).for_each(|_| model.tick());
     assert_eq!(model.row.target.owner, "oss2");
-    // It comes and goes: the time begins anew each time.
+    // The host comes and goes: the time begins anew each time.
     for _ in 0..3 {
         model.hosts[0].is_up = true;
         (0..75).for_each(|_| model.tick());

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::Fate;
 
-/// What a disk writes whole or not at all.
+/// Unit that a disk writes whole or not at all.
 pub const SECTOR_LEN: usize = 512;
 /// Unsynced versions remembered for one sector, or for the length, beside those that a sync under way is to make
 /// durable; older ones are forgotten first.
@@ -21,7 +21,7 @@ type Sector = Option<Bytes>;
 #[derive(Clone, Copy)]
 struct Len {
     bytes: u64,
-    /// Set as such, not by a write behind the end.
+    /// Whether the length was set as such, not by a write behind the end.
     set: bool,
 }
 
@@ -30,10 +30,10 @@ type Versions<T> = Vec<(u64, T)>;
 
 #[derive(Default)]
 pub(super) struct Content {
-    /// What readers see.
+    /// Bytes that readers see.
     cache: BTreeMap<u64, Bytes>,
     len: u64,
-    /// What the platter is known to hold.
+    /// Bytes that the platter is known to hold.
     platter: BTreeMap<u64, Bytes>,
     platter_len: u64,
     /// Written since the last sync.
@@ -275,7 +275,8 @@ impl Content {
         self.cache = self.platter.clone();
     }
 
-    /// What lies behind the end reads as zeros when the file grows again; space that was taken there stays taken.
+    /// Makes bytes behind the end read as zeros when the file grows again; space that was taken there stays
+    /// taken.
     fn zero_behind_end(&mut self) {
         let behind = sector_range(0, self.platter_len).1;
         self.platter.range_mut(behind..).for_each(|(_, sector)| *sector = Bytes::from_static(&ZEROS));

@@ -14,7 +14,7 @@ use crate::sim::world::Shared;
 pub enum DiskOp {
     /// Reads, opens of existing files, listings.
     Read,
-    /// Everything that changes contents or names.
+    /// All operations that change contents or names.
     Write,
     /// Syncs of files and directories.
     Sync,
@@ -82,7 +82,7 @@ impl DiskControl {
         self.shared.trace.lock().count("disk full");
     }
 
-    /// How long an asynchronous sync takes, in milliseconds.
+    /// Sets the duration of an asynchronous sync, in milliseconds.
     pub fn set_sync_ms(&self, shortest: u64, longest: u64) {
         if longest > 100 {
             self.shared.trace.lock().count("slow disk");

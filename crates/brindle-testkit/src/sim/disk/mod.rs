@@ -52,9 +52,9 @@ pub(super) struct Disk {
     next_inode: InodeId,
     cuts: u64,
     capacity_bytes: u64,
-    /// In use by something else.
+    /// Bytes in use by other files.
     filled_bytes: u64,
-    /// What the node keeps room with ([`brindle_stdx::Disk::keep_room`]).
+    /// Bytes that the node keeps as room ([`brindle_stdx::Disk::keep_room`]).
     kept_bytes: u64,
     /// Operations that changed or synced something so far.
     ops: u64,
@@ -80,13 +80,13 @@ struct Inode {
 struct Fate(u64);
 
 impl Fate {
-    /// One of `n` possibilities for the thing called `name` with number `number`.
+    /// Chooses one of `n` possibilities for the thing called `name` with number `number`.
     fn choose(self, name: &str, number: u64, n: u64) -> u64 {
         mix(mix_text(self.0, name), number) % n
     }
 }
 
-/// What an operation does to the disk, for bounds and faults.
+/// Effect of an operation on the disk, for bounds and faults.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Effect {
     Reads,

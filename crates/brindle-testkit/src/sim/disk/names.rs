@@ -68,7 +68,7 @@ fn error(kind: io::ErrorKind, path: &str) -> io::Error {
     io::Error::new(kind, format!("{path}: {kind}"))
 }
 
-/// Without a slash at the end.
+/// Path without a slash at the end.
 pub(super) fn clean(path: &str) -> &str {
     let trimmed = path.trim_end_matches('/');
     if trimmed.is_empty() { "/" } else { trimmed }

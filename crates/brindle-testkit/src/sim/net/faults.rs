@@ -90,7 +90,7 @@ impl Shared {
         });
     }
 
-    /// Both ends of each connection between two nodes give it up, at slightly different times.
+    /// Breaks each connection between two nodes, at slightly different times for its two ends.
     fn give_up_between(self: &Arc<Self>, a: &str, b: &str) {
         let net = self.net.lock();
         let between = |nodes: &[String; 2]| nodes.iter().any(|n| n == a) && nodes.iter().any(|n| n == b);

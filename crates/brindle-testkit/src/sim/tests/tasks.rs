@@ -55,7 +55,7 @@ fn a_node_can_be_killed_by_its_own_task() {
     let (alive, own) = (Alive(count.clone()), world.clone());
     world.node("a").seams.spawn("suicide", async move {
         own.kill("a");
-        // It runs on until it waits; then it is gone.
+        // The task runs on until it waits; then it is gone.
         std::future::pending::<()>().await;
         drop(alive);
     });
