@@ -145,7 +145,7 @@ fn waits(path: Option<&Path>, place: &Place) -> (Vec<Waiting>, Vec<String>) {
         None => mounts::all()
             .into_iter()
             .filter(|line| line.fs_type == mounts::FUSE_TYPE && place.is_mounted_from(&line.source))
-            .map(|line| PathBuf::from(line.mount_point))
+            .map(|line| line.mount_point)
             .collect(),
     };
     let (mut waits, mut silent) = (Vec::new(), Vec::new());
