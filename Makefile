@@ -13,6 +13,7 @@ help:
 	@echo 'make build      only build target/release/brindle'
 	@echo 'make dist       build target/dist/brindle, optimised as a whole: for use and for measuring'
 	@echo 'make package    a Debian package of it, in target/package (PACKAGE="--profile release": built sooner, slower)'
+	@echo 'make container  an OCI image of it, in target/container (PACKAGE="--profile release")'
 	@echo 'make soak       the long forms of the tests (SECONDS_EACH=3600), log in bench/soak/'
 	@echo 'make sim        simulated clusters with faults (SEED=n replays one seed)'
 	@echo 'make sim-teeth  check that the simulator catches every planted bug'
@@ -38,6 +39,8 @@ test:
 	@$(XTASK) test
 package:
 	@$(XTASK) package $(PACKAGE)
+container:
+	@$(XTASK) container $(PACKAGE)
 soak:
 	@$(XTASK) soak
 sim:
@@ -55,4 +58,4 @@ lint:
 docs:
 	@$(XTASK) docs
 
-.PHONY: help build dist package demo demo-cluster demo-slurm down test soak sim sim-teeth bench peers fmt lint docs
+.PHONY: help build dist package container demo demo-cluster demo-slurm down test soak sim sim-teeth bench peers fmt lint docs

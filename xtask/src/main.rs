@@ -12,7 +12,7 @@
 //! | [`bench`] | figures of a mount beside the local file system |
 //! | [`peers`] | figures of Brindle beside other file systems, each set up here |
 //! | [`soak`] | the long forms of everything |
-//! | [`package`] | a Debian package, and hosts on which it is tried |
+//! | [`package`] | a Debian package, an image, and hosts on which it is tried |
 //! | [`docs`] | documents generated from the sources |
 //! | [`setup`] | what each command needs from the machine |
 //! | [`run`], [`report`], [`libtest`] | one command, its result, what `cargo test` printed |
@@ -91,6 +91,11 @@ const COMMANDS: &[Command] = &[
         name: "package",
         about: "`package [--profile dist|release] [--out DIR]`: a Debian package",
         run: package::run,
+    },
+    Command {
+        name: "container",
+        about: "`container [--profile dist|release] [--out DIR]`: an OCI image",
+        run: package::container::run,
     },
     Command { name: "docs", about: "write the generated documents again", run: docs::write },
     Command { name: "setup", about: "`setup TARGET`: install what a make target needs", run: setup::run },

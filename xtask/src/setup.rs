@@ -99,8 +99,9 @@ const TOOLS: &[Tool] = &[
     Tool {
         probe: &["sh", "-c", "dpkg-deb --version && ldd --version && strip --version && xz --version"],
         packages: &["dpkg", "libc-bin", "binutils", "xz-utils"],
-        targets: &["package", "test"],
+        targets: &["package", "container", "test"],
     },
+    Tool { probe: &["buildah", "--version"], packages: &["buildah"], targets: &["container", "test"] },
     Tool {
         probe: &[
             "sh",

@@ -1,7 +1,9 @@
 //! `make package`: a Debian package of the binary, its other names, units, man pages, completions and the administrators' pages.
+//! `make container`: an image of it.
 //!
 //! | module | does |
 //! |---|---|
+//! | [`container`] | an image of the binary, and a try of it |
 //! | [`contents`] | which file goes where |
 //! | [`control`] | name, version, what the binary needs |
 //! | [`deb`] | the tree, and the package of it |
@@ -9,6 +11,7 @@
 //!
 //! Invariant: the same sources and the same compiler give the same bytes.
 
+pub mod container;
 mod contents;
 mod control;
 mod deb;
@@ -24,16 +27,16 @@ const OUT: &str = "target/package";
 /// The profile of the binary that goes into a package.
 const PROFILE: &str = "dist";
 
-/// Arguments of `cargo xtask package`.
+/// Arguments of `cargo xtask package` and `container`.
 struct Wanted {
     profile: String,
     out: PathBuf,
 }
 
 impl Wanted {
-    fn parse(session: &Session) -> Result<Wanted, String> {
-        let usage = || "usage: cargo xtask package [--profile dist|release] [--out DIR]".to_owned();
-        let mut wanted = Wanted { profile: PROFILE.to_owned(), out: session.root.join(OUT) };
+    fn parse(session: &Session, command: &str, out: &str) -> Result<Wanted, String> {
+        let usage = || format!("usage: cargo xtask {command} [--profile dist|release] [--out DIR]");
+        let mut wanted = Wanted { profile: PROFILE.to_owned(), out: session.root.join(out) };
         let mut words = session.args.iter();
         while let Some(word) = words.next() {
             let value = words.next().ok_or_else(usage)?;
@@ -47,17 +50,22 @@ impl Wanted {
         }
         Ok(wanted)
     }
+
+    /// Builds the binary.
+    fn binary(&self, session: &Session) -> Result<PathBuf, String> {
+        match self.profile.as_str() {
+            "release" => crate::build(session)?,
+            _ => crate::dist(session)?,
+        }
+        Ok(session.root.join("target").join(&self.profile).join("brindle"))
+    }
 }
 
 /// `cargo xtask package`.
 pub fn run(session: &Session) -> Result<(), String> {
-    let wanted = Wanted::parse(session)?;
+    let wanted = Wanted::parse(session, "package", OUT)?;
     setup::need("package")?;
-    match wanted.profile.as_str() {
-        "release" => crate::build(session)?,
-        _ => crate::dist(session)?,
-    }
-    let binary = session.root.join("target").join(&wanted.profile).join("brindle");
+    let binary = wanted.binary(session)?;
     let package = deb::make(session, &binary, &wanted.out)?;
     println!("{}", package.display());
     println!("  install it on each host: apt install ./{}", name_of(&package));
@@ -81,5 +89,6 @@ pub fn test(session: &Session) -> Report {
     };
     let mut report = Report::check("package::same-bytes", deb::same(&first, &second));
     report.add(Report::check("package::contents", inspect::check(&first, &logs)));
+    report.add(container::test(session));
     report
 }
