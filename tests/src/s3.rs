@@ -45,7 +45,7 @@ pub struct Server {
 }
 
 /// The program: as `cargo xtask test` has installed it, or the system's.
-fn program() -> PathBuf {
+pub fn program() -> PathBuf {
     let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/tools/seaweedfs/bin/weed");
     match std::env::var_os("BRINDLE_S3_SERVER") {
         Some(path) => path.into(),

@@ -16,6 +16,7 @@ use brindle_wire::oss::grant::ReturnGrantReq;
 use futures_util::future::{join, join_all};
 use parking_lot::RwLock;
 
+use crate::accesses::Accesses;
 use crate::cache::{KeptVersions, KernelCache, NoCache};
 use crate::clock::ServerClock;
 use crate::closed_unsynced::ClosedUnsynced;
@@ -63,6 +64,8 @@ pub struct Switches {
     pub recall: bool,
     /// Opening a released file with O_NONBLOCK recalls it, too.
     pub nonblock_recall: bool,
+    /// Reads change times of last access (note 045).
+    pub access_times: bool,
 }
 
 impl Default for Switches {
@@ -77,6 +80,7 @@ impl Default for Switches {
             local_sockets: true,
             recall: true,
             nonblock_recall: true,
+            access_times: true,
         }
     }
 }
@@ -116,6 +120,8 @@ pub struct Client {
     /// Handles that were opened ahead.
     pub(crate) open_prefetch: OpenPrefetch,
     pub(crate) closes: Closes,
+    /// Files that were read.
+    pub(crate) accesses: Accesses,
     pub(crate) locks: Locks,
     /// The next number of an append by several.
     pub(crate) append_numbers: AtomicU64,
@@ -213,6 +219,7 @@ impl Client {
                 handles: Handles::default(),
                 open_prefetch: OpenPrefetch::default(),
                 closes: Closes::default(),
+                accesses: Accesses::default(),
                 locks: Locks::default(),
                 append_numbers: AtomicU64::new(1),
                 kept: Arc::new(Budget::new(KEPT_BYTES_MAX)),
@@ -242,6 +249,10 @@ impl Client {
         self.seams.spawn("client.behind", async move { this.send_what_waits().await });
         let this = self.clone();
         self.seams.spawn("client.left", async move { this.look_after_left().await });
+        if self.config.switches.access_times {
+            let this = self.clone();
+            self.seams.spawn("client.accesses", async move { this.tell_accesses_now_and_then().await });
+        }
     }
 
     /// Tells who keeps pages of our files. Called once, before the first open.
@@ -261,6 +272,7 @@ impl Client {
             // A report that cannot be sent now is lost, as in a crash of this client. The unmount does not
             // wait for it.
             join(join_all(closing), self.return_grants()).await;
+            self.tell_accesses(true).await;
             // And what was closed a moment ago.
             for inode in self.inodes.all() {
                 inode.wait_until(|state| state.closing == 0).await;

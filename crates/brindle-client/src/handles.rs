@@ -32,6 +32,10 @@ pub(crate) struct Handle {
     /// Whether changes through it are durable when the call returns (O_SYNC, O_DSYNC), also where the kernel does not say so with the
     /// call.
     pub is_synchronous: AtomicBool,
+    /// Reads through it leave the time of the last access as it is (O_NOATIME).
+    pub keeps_atime: AtomicBool,
+    /// Something may have been read through it.
+    pub was_read: AtomicBool,
     /// The session that it was opened in: nothing is written through it in another.
     pub session: Identity,
     /// Job that the handle was opened for.
@@ -85,6 +89,8 @@ impl Handle {
             version_found: AtomicU64::default(),
             follow: Mutex::default(),
             is_synchronous: AtomicBool::default(),
+            keeps_atime: AtomicBool::default(),
+            was_read: AtomicBool::default(),
             session,
             job: job::current(),
             trouble: Mutex::default(),

@@ -2,9 +2,11 @@
 
 use brindle_types::{Code, Fault, Ino, Result};
 use brindle_wire::Message;
+use brindle_wire::mds::getattr::GetattrReq;
 use brindle_wire::mds::hsm::{
     HsmActReq, HsmDoneReq, HsmImportReq, HsmProgressReq, HsmRecallReq, HsmRecallResp, HsmStateReq, HsmTakeReq,
 };
+use brindle_wire::mds::note_access::NoteAccessReq;
 use brindle_wire::mds::policy::{PolicyRemoveReq, PolicyScanReq};
 use brindle_wire::mds::quota::QuotaUseReq;
 
@@ -22,6 +24,8 @@ impl AgentAsk for HsmStateReq {}
 impl AgentAsk for PolicyScanReq {}
 impl AgentAsk for PolicyRemoveReq {}
 impl AgentAsk for QuotaUseReq {}
+impl AgentAsk for NoteAccessReq {}
+impl AgentAsk for GetattrReq {}
 
 impl Client {
     /// Brings a released file back, and waits until it is here. A hundred who wait for one file cause one restore.

@@ -19,6 +19,7 @@ use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
+use crate::accesses::AccessDue;
 use crate::quota::{KnownProject, Owners};
 use crate::readahead::{Chunks, Seen};
 use crate::unsynced::{Budget, Plan, Unsynced};
@@ -160,6 +161,8 @@ pub(crate) struct State {
     /// Calls left behind by killed programs; they come before any write of others. Also changes that were
     /// given up because an OST is away ([`Abandoned`]).
     pub abandoned: usize,
+    /// When a read is to be noted.
+    pub access_due: AccessDue,
     /// Handles that are closed here and that the MDT is not known to have taken back.
     pub closing: usize,
 }

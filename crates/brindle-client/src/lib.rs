@@ -7,6 +7,7 @@
 //! Everything is async and runs on the seams it is given. Errors are `Fault`s. A call whose server is away waits until
 //! it is back; a caller that does not want to wait drops the call, or hands it to [`Client::detachable`].
 
+mod accesses;
 mod background;
 pub mod cache;
 pub mod client;

@@ -288,6 +288,7 @@ async fn dev_process(managed: &Managed, name: &str, is_wanted: bool, tell: &Tell
             | Event::Manages { .. }
             | Event::Agent { .. }
             | Event::Policy { .. }
+            | Event::Stores { .. }
             | Event::NotTold(_) => {}
         };
         let on = On { host: &host, dir, tell: &hear };

@@ -101,6 +101,8 @@ impl Request<'_> {
             Op::MdtStatfs | Op::SyncAll => self.as_it_is(),
             // Each handle is judged by itself, where it is taken in.
             Op::Reclaim | Op::OpenAhead => self.as_it_is(),
+            // So is each file.
+            Op::NoteAccess => self.as_it_is(),
             Op::Lookup | Op::Getattr | Op::Readlink | Op::Readdir => self.looks(op),
             Op::Getxattr | Op::Listxattr | Op::Setxattr | Op::Removexattr => self.xattr(op),
             Op::Create | Op::Mkdir | Op::Mknod | Op::Symlink | Op::Tmpfile | Op::Link => self.makes(op),
@@ -527,6 +529,18 @@ pub fn may_open_ahead(t: &Txn<'_>, call: &Call, file: &Inode) -> Result<bool> {
     let Some(admitted) = call.admission() else { return Ok(true) };
     let by = admitted.judge(t, call.session);
     Ok(by.reaches(file.ino).is_ok() && by.allows_everybody(file, READ)?)
+}
+
+/// Whether a read of a file by a limited host changes the time of its last access: some user of the host must be able to read or run it.
+pub fn may_note_access(t: &Txn<'_>, call: &Call, file: &Inode) -> Result<bool> {
+    let Some(admitted) = call.admission() else { return Ok(true) };
+    if admitted.limits.read_only {
+        return Ok(false);
+    }
+    let by = admitted.judge(t, call.session);
+    let is_held = by.held(file.ino).is_some_and(|handle| handle.read);
+    Ok(is_held
+        || by.reaches(file.ino).is_ok() && (by.allows(file, None, READ)? || by.allows(file, None, SEARCH)?))
 }
 
 /// Whether an answer about a directory may hold attributes of what is in it.

@@ -54,6 +54,7 @@ pub async fn dispatch(mdt: &Mdt, call: &Call, body: &[u8]) -> Bytes {
         Op::SetStripe => run(mdt, call, body, stripe::handle_set).await,
         Op::GetStripe => run(mdt, call, body, stripe::handle_get).await,
         Op::PathOf => run(mdt, call, body, path::handle).await,
+        Op::NoteAccess => run(mdt, call, body, note_access::handle).await,
         _ => dispatch_others(mdt, call, body).await,
     }
 }

@@ -10,6 +10,7 @@
 //! | [`leases`] | who may answer from its own memory what is in a directory |
 //! | [`limits`] | how much users and groups may use |
 //! | [`changelog`] | what readers are told of each change |
+//! | [`access_times`] | since when reads of files are in their access times |
 //! | [`scan`] | walking a tree with a predicate, a page at a time |
 //! | [`admission`] | what hosts may do that are not trusted fully |
 //! | [`replica`] | one of several members with the same log |
@@ -18,6 +19,7 @@
 //! Invariants: DESIGN section 12, numbers 1, 2, 4, 6, 11, 14, 15.
 
 pub mod access;
+pub mod access_times;
 pub mod acl;
 pub mod admission;
 pub mod ask;

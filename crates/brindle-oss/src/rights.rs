@@ -174,6 +174,7 @@ fn needs(op: Op, body: &[u8]) -> Result<Needs> {
             return refused(op);
         }
         Op::ProjectGet | Op::ProjectSet | Op::QuotaFileRoom | Op::QuotaShow => return refused(op),
+        Op::NoteAccess => return refused(op),
         Op::QuotaChange | Op::QuotaList => return refused(op),
         Op::ChangelogRegister | Op::ChangelogDeregister | Op::ChangelogClear => return refused(op),
         Op::ChangelogRead | Op::ChangelogInfo | Op::ChangelogMask => return refused(op),

@@ -8,7 +8,7 @@ use std::fmt;
 
 use brindle_types::attr::Time;
 use brindle_types::hsm::{HSM_ARCHIVED, HSM_DIRTY, HSM_EXISTS, HSM_NOARCHIVE, HSM_NORELEASE, HSM_RELEASED};
-use brindle_types::{Code, Fault, FileType, HsmKind, Result};
+use brindle_types::{FileType, HsmKind, Result};
 
 use crate::entry::{Entry, Names, Xattr};
 use crate::glob;
@@ -60,6 +60,8 @@ pub enum Field {
     LastMod,
     /// Time since the last change of the inode.
     LastChange,
+    /// Time since the last access.
+    LastAccess,
     /// Time since the creation.
     Creation,
     /// Size in bytes.
@@ -254,7 +256,7 @@ fn test(key: &Token, compare: Compare, word: &Token) -> Result<Condition> {
     let field = field(name, key)?;
     let bad = |why: String| word.pos.wrong(why);
     let value = match field {
-        Field::LastMod | Field::LastChange | Field::Creation => {
+        Field::LastMod | Field::LastChange | Field::LastAccess | Field::Creation => {
             Value::Secs(values::duration(&word.text).map_err(bad)?)
         }
         Field::Size => Value::Bytes(values::size(&word.text).map_err(bad)?),
@@ -307,7 +309,7 @@ fn field(name: &str, key: &Token) -> Result<Field> {
         "no_release" => Field::NoRelease,
         "dircount" => Field::DirCount,
         "superseded" => Field::Superseded,
-        "last_access" => return Err(no_access_time(&key.pos)),
+        "last_access" => Field::LastAccess,
         "last_archive" | "last_restore" | "last_check" | "rm_time" | "projid" => {
             return Err(key.pos.wrong(format!("'{name}' is not known of files in this release")));
         }
@@ -316,17 +318,9 @@ fn field(name: &str, key: &Token) -> Result<Field> {
     })
 }
 
-/// The refusal of what goes by access times.
-pub fn no_access_time(pos: &Pos) -> Fault {
-    Fault::new(Code::NoAccessTime)
-        .what("cannot use last_access at")
-        .subject(pos.to_string())
-        .why("reading a file does not change the access time that the MDT has: files in daily use would look unused")
-        .data("nothing was carried out")
-}
-
-const CRITERIA: [&str; 20] = [
+const CRITERIA: [&str; 21] = [
     "last_mod",
+    "last_access",
     "last_mdchange",
     "creation",
     "size",
@@ -522,6 +516,7 @@ impl fmt::Display for Field {
         f.write_str(match self {
             Field::LastMod => "last_mod",
             Field::LastChange => "last_mdchange",
+            Field::LastAccess => "last_access",
             Field::Creation => "creation",
             Field::Size => "size",
             Field::Depth => "depth",
@@ -569,8 +564,8 @@ impl Test {
     pub fn eval(&self, entry: &Entry, context: &Context<'_>) -> Option<bool> {
         let is_equal = self.compare == Compare::Equal;
         Some(match (&self.field, &self.value) {
-            (Field::LastMod | Field::LastChange | Field::Creation, Value::Secs(secs)) => {
-                let age = age_secs(context.now, self.time(entry));
+            (Field::LastMod | Field::LastChange | Field::LastAccess | Field::Creation, Value::Secs(secs)) => {
+                let age = age_secs(context.now, self.time(entry)?);
                 self.compare.holds(i128::from(age), i128::from(*secs))
             }
             (Field::Size, Value::Bytes(bytes)) => self.compare.holds(entry.size_bytes, *bytes),
@@ -601,13 +596,14 @@ impl Test {
         })
     }
 
-    /// The time that it is about.
-    pub fn time(&self, entry: &Entry) -> Time {
-        match self.field {
+    /// The time that it is about; `None` where that is not known.
+    pub fn time(&self, entry: &Entry) -> Option<Time> {
+        Some(match self.field {
             Field::LastChange => entry.ctime,
+            Field::LastAccess => entry.unread_since?,
             Field::Creation => entry.btime,
             _ => entry.mtime,
-        }
+        })
     }
 
     fn text_matches(&self, pattern: &str, entry: &Entry, context: &Context<'_>) -> Option<bool> {

@@ -24,6 +24,11 @@ pub struct Entry {
     pub gid: u32,
     /// Names.
     pub nlink: u32,
+    /// Last access as the MDT has it: as stat shows it.
+    pub atime: Time,
+    /// Since when nobody has read it: the newest of the last access, the creation and the moment from which on the file system keeps access times.
+    /// `None` where it keeps none.
+    pub unread_since: Option<Time>,
     /// Last change of contents.
     pub mtime: Time,
     /// Last change of the inode.
@@ -83,6 +88,8 @@ impl Entry {
             uid: 0,
             gid: 0,
             nlink: 1,
+            atime: Time::default(),
+            unread_since: None,
             mtime: Time::default(),
             ctime: Time::default(),
             btime: Time::default(),

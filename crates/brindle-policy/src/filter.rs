@@ -112,6 +112,11 @@ impl Make<'_> {
         match condition {
             Condition::Constant(value) if *value == negated => Some(never()),
             Condition::Constant(_) => None,
+            Condition::Test(test)
+                if test.field == Field::LastAccess && !asks_for_old(test.compare, negated) =>
+            {
+                None
+            }
             Condition::Test(test) => {
                 let mut terms = vec![Term::Test(self.test(test)?)];
                 if negated != is_opposite(test) {
@@ -137,6 +142,7 @@ impl Make<'_> {
         Some(match (&test.field, &test.value) {
             (Field::LastMod, Value::Secs(secs)) => age(Stamp::Modify, test.compare, *secs)?,
             (Field::LastChange, Value::Secs(secs)) => age(Stamp::Change, test.compare, *secs)?,
+            (Field::LastAccess, Value::Secs(secs)) => age(Stamp::Access, test.compare, *secs)?,
             (Field::Creation, Value::Secs(secs)) => age(Stamp::Birth, test.compare, *secs)?,
             (Field::Size, Value::Bytes(bytes)) => MdtTest::Size(number(*bytes)?),
             (Field::Links, Value::Number(n)) => MdtTest::Links(number(*n)?),
@@ -180,6 +186,16 @@ fn range(compare: Compare, n: u64) -> Option<Range> {
     })
 }
 
+/// Whether a comparison of ages holds for old entries only. Entries count as read at the time that the MDT has, or later
+/// ([`crate::entry::Entry::unread_since`]): the MDT can tell only which ones are not old.
+fn asks_for_old(compare: Compare, negated: bool) -> bool {
+    match compare {
+        Compare::More | Compare::AtLeast => !negated,
+        Compare::Less | Compare::AtMost => negated,
+        Compare::Equal | Compare::Unequal => false,
+    }
+}
+
 /// Ages are whole seconds in conditions and exact at the MDT.
 fn age(of: Stamp, compare: Compare, secs: u64) -> Option<MdtTest> {
     let next = secs.checked_add(1)?;
@@ -191,4 +207,69 @@ fn age(of: Stamp, compare: Compare, secs: u64) -> Option<MdtTest> {
         Compare::AtLeast => (Some(secs), None),
     };
     Some(MdtTest::Age { of, at_least_secs, below_secs })
+}
+
+#[cfg(test)]
+mod tests {
+    use brindle_types::attr::Time;
+
+    use super::*;
+    use crate::condition::{Context, age_secs};
+    use crate::entry::{Entry, NoNames};
+    use crate::lex::Pos;
+
+    const NOW: Time = Time { secs: 1_000_000, nanos: 0 };
+
+    /// What the MDT makes of a filter of ages, by the time that it has.
+    fn passes(terms: &Terms, atime: Time) -> bool {
+        let Some(terms) = terms else { return true };
+        let mut stack: Vec<bool> = Vec::new();
+        let age = u64::try_from(age_secs(NOW, atime)).unwrap();
+        for term in terms {
+            let value = match term {
+                Term::Test(MdtTest::Age { of: Stamp::Access, at_least_secs, below_secs }) => {
+                    at_least_secs.is_none_or(|least| age >= least)
+                        && below_secs.is_none_or(|below| age < below)
+                }
+                Term::Not => !stack.pop().unwrap(),
+                other => panic!("{other:?}"),
+            };
+            stack.push(value);
+        }
+        stack == [true]
+    }
+
+    #[test]
+    fn no_filter_of_access_times_hides_a_file_that_counts_as_read_later_than_the_mdt_has() {
+        let compares = [
+            Compare::Equal,
+            Compare::Unequal,
+            Compare::Less,
+            Compare::AtMost,
+            Compare::More,
+            Compare::AtLeast,
+        ];
+        let classes = BTreeMap::new();
+        let make = Make { classes: &classes, names: &NoNames };
+        let pos = Pos { file: "t".into(), line: 1, column: 1 };
+        let mut narrowed = 0;
+        for compare in compares {
+            let test = Test { field: Field::LastAccess, compare, value: Value::Secs(100), pos: pos.clone() };
+            let plain = Condition::Test(test);
+            for condition in [plain.clone(), Condition::Not(Box::new(plain))] {
+                let terms = make.terms(&condition, false, 0);
+                narrowed += usize::from(terms.is_some());
+                for (atime, unread) in (0..6).flat_map(|a| (0..=a).map(move |u| (a * 50, u * 50))) {
+                    let at = |age| Time { secs: NOW.secs - age, nanos: 0 };
+                    let entry =
+                        Entry { atime: at(atime), unread_since: Some(at(unread)), ..Entry::new("/f") };
+                    let context = Context { now: NOW, names: &NoNames, classes: &classes, superseded: None };
+                    if condition.eval(&entry, &context) == Some(true) {
+                        assert!(passes(&terms, entry.atime), "{condition}: {atime} s and {unread} s ago");
+                    }
+                }
+            }
+        }
+        assert_eq!(narrowed, 4, "what is asked for most, old files, is chosen by the MDT");
+    }
 }

@@ -104,6 +104,8 @@ impl Action {
 pub enum Order {
     /// Last change of contents.
     LastMod,
+    /// Last access.
+    LastAccess,
     /// Creation.
     Creation,
     /// Size, the largest first.
@@ -248,6 +250,20 @@ impl Program {
     /// Definitions of all classes, as conditions look them up.
     pub fn definitions(&self) -> BTreeMap<String, Condition> {
         self.classes.iter().map(|(name, class)| (name.clone(), class.definition.clone())).collect()
+    }
+
+    /// Whether anything in it goes by the time of the last access.
+    pub fn goes_by_access(&self) -> bool {
+        let is_test =
+            |leaf: &Condition| matches!(leaf, Condition::Test(test) if test.field == Field::LastAccess);
+        let has_test = |condition: &Condition| condition.leaves().into_iter().any(is_test);
+        self.classes.values().any(|class| has_test(&class.definition))
+            || self.policies.iter().any(|policy| {
+                policy.parameters.order == Order::LastAccess
+                    || has_test(&policy.scope)
+                    || policy.ignore.iter().any(has_test)
+                    || policy.rules.iter().any(|rule| has_test(&rule.condition))
+            })
     }
 
     /// The policy of a name.

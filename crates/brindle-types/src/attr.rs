@@ -72,6 +72,15 @@ impl Time {
     }
 }
 
+/// A time of last access that is older than this changes with the next read.
+pub const ACCESS_AGE_SECS: i64 = 24 * 3600;
+
+/// Whether a read at `at` changes the time of the last access of a file with these times (contents, inode): the rule of Linux's `relatime`.
+pub fn access_counts(atime: Time, (mtime, ctime): (Time, Time), at: Time) -> bool {
+    let is_old = at.secs.saturating_sub(atime.secs) >= ACCESS_AGE_SECS;
+    at > atime && (atime <= mtime || atime <= ctime || is_old)
+}
+
 /// Attributes of an inode: those that stat shows, and those that the client needs beside them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attr {

@@ -335,8 +335,8 @@ codes! {
         "Policies that delete (cleanup, rmdir, hsm_remove, unlink, cmd) stay off until the same text, with its includes and variables, was previewed and confirmed. Whoever changes the text confirms it again. Policies that only archive and release run all the same.";
     6012 NotPreviewed EPERM "this text was not previewed" "brindle policy preview FILE MNT"
         "A text is confirmed only after a preview of exactly this text, with its includes and variables, has shown what it would delete.";
-    6013 NoAccessTime ENOSYS "no access times are kept" "use last_mod, last_mdchange or creation"
-        "Reading a file does not change the access time that the MDT has, so a policy that goes by last_access would release or delete files in daily use. The criterion is refused until access times are kept.";
+    6013 NoAccessTime ENOSYS "no access times are kept" "bring the servers to this release, or use last_mod, last_mdchange or creation"
+        "The MDT is of an earlier release, in which reading a file does not change the access time. A policy that goes by last_access would release or delete files in daily use, so the criterion is refused.";
     6014 EntryChanged EAGAIN "it is not as the scan has found it" ""
         "Between the scan of a policy and the action, the entry was written, renamed, replaced or opened. It was left alone; the next run looks at it again.";
     6015 PolicyCommandFailed EIO "a command of a policy has failed" ""

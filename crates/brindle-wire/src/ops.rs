@@ -100,6 +100,7 @@ ops! {
     130 AppendDone "append_done" slotted [Client];
     131 Invalidate "invalidate" plain [Client];
     132 Spill "spill" slotted [Client];
+    133 NoteAccess "note_access" plain [Client];
     140 GetLock "get_lock" plain [Client];
     141 SetLock "set_lock" plain [Client];
     142 CancelLock "cancel_lock" plain [Client];

@@ -137,6 +137,7 @@ try_all![
     brindle_wire::mds::hsm::HsmProgressReq,
     brindle_wire::mds::hsm::HsmDoneReq,
     brindle_wire::mds::hsm::HsmImportReq,
+    brindle_wire::mds::note_access::NoteAccessReq,
     brindle_wire::mds::hsm::HsmInfoReq,
     brindle_wire::mds::hsm::HsmSwitchReq,
     brindle_wire::mds::policy::PolicyScanReq,

@@ -6,6 +6,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod access_times;
 mod admin;
 mod ahead;
 mod alerts;

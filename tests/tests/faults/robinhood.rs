@@ -120,6 +120,9 @@ fn users_and_tops(cluster: &Cluster, path: &str) {
     assert_eq!(dirs[1][2], "5", "{dirs:?}");
     let size = cells(&run(cluster, &["rbh-report", "--top-size=1", "--csv", "-q", "-P", path]));
     assert_eq!(size[0][1..3], [format!("{path}/ann/f11.dat"), "144000".to_owned()], "{size:?}");
+    let oldest = cells(&run(cluster, &["rbh-report", "-o", "3", "--csv", "-q", "-P", path]));
+    let times: Vec<&String> = oldest.iter().map(|row| &row[4]).collect();
+    assert!(oldest.len() == 3 && times.is_sorted(), "{oldest:?}");
     let empty = cells(&run(cluster, &["rbh-report", "--oldest-empty-dirs", "--csv", "-q", "-P", path]));
     assert_eq!((empty.len(), empty[0][1].clone()), (1, format!("{path}/empty")), "{empty:?}");
     // Classes of a policy text.

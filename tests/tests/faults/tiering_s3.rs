@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use brindle_tests::cluster::{Cluster, Options, binary};
-use brindle_tests::s3::{SECRET_KEY, Server};
+use brindle_tests::s3::{SECRET_KEY, Server, program};
 use brindle_tests::users::ANN;
 use brindle_tests::{bytes, same_bytes};
 use serde_json::Value;
@@ -199,4 +199,32 @@ fn wrong_keys_buckets_and_addresses_are_told_apart() {
     assert_eq!(server.keys(), [""; 0], "nothing was left");
     server.kill();
     refused(&server.arguments(&keys), "E6022");
+}
+
+/// `brindle dev up --archive s3`: everything that is needed comes with the cluster, and goes with it.
+#[test]
+fn a_development_cluster_brings_its_own_bucket() {
+    seed("tiering_s3_dev");
+    let cluster = Cluster::up("tiering_s3_dev", &Options { osts: 1, mounts: 1, ..Options::default() });
+    cluster.down();
+    let up = || {
+        let dir = format!("--dir={}", cluster.dir().display());
+        let args = ["dev", "up", &dir, "--archive=s3"];
+        let done = Command::new(binary()).env("BRINDLE_S3_SERVER", program()).args(args).output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    };
+    up();
+    let keys = cluster.dir().join("s3/credentials");
+    assert_eq!(keys.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    let path = cluster.a().join("f");
+    let data = bytes(1, 1 << 20);
+    fs::write(&path, &data).unwrap();
+    archive(&cluster, &path);
+    release(&cluster, &path);
+    cluster.down();
+    assert!(cluster.processes().iter().all(|process| !process.running()), "the server ends with the cluster");
+    up();
+    assert_eq!(state(&cluster, &path), RELEASED);
+    same_bytes(&fs::read(&path).unwrap(), &data, "a file from the bucket, after a restart of everything");
+    cluster.assert_sound();
 }

@@ -8,6 +8,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use brindle_net::job;
 use brindle_types::{Code, Fault, Ino};
@@ -128,6 +129,10 @@ impl Client {
         let Some(handle) = self.handles.remove(number) else {
             return Err(Fault::new(Code::BadHandle).why(format!("handle {number}")));
         };
+        if handle.was_read.load(Ordering::Relaxed) && handle.cached {
+            // The kernel may have had its pages until now, for longer than a time of access lasts.
+            self.note_access(&handle);
+        }
         let last_writer = handle.access.write && handle.inode.lock().writers == 0;
         if last_writer && handle.alive().is_ok() {
             self.note_left_unsynced(&handle.inode);

@@ -192,6 +192,7 @@ impl Client {
         // If the session changed while the request was under way, `still_open` opens the handle again.
         let session = self.session.identity();
         let entered = self.handles.insert(Handle::new(handle, access, hold, cached, session));
+        self.access_is_due_by(&entered.inode, &attr);
         let version = grant.data_version.filter(|_| cached);
         let keep_cache = version.is_some_and(|version| self.keeps_pages(&entered, version));
         if lost_right {

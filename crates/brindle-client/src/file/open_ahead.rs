@@ -29,6 +29,7 @@ impl Client {
             self.give_back_spare(spare);
             return None;
         }
+        self.access_is_due_by(&handle.inode, &spare.attr);
         let keep_cache = spare.version.is_some_and(|version| self.keeps_pages(handle, version));
         let opened = Opened { handle: handle.number, attr: spare.attr, mode: OpenMode::Cached, keep_cache };
         self.open_ahead_in(spare.dir, ino);

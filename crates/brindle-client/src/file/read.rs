@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use brindle_net::job;
 use brindle_stdx::{BoxFuture, planted};
@@ -68,6 +69,10 @@ impl Client {
     pub async fn read(&self, handle: u64, offset: u64, len_bytes: u64, page: bool) -> Result<ReadOut, Fault> {
         let handle = self.live_handle(handle)?;
         let read = self.read_through(&handle, offset, len_bytes, page).await;
+        if read.is_ok() {
+            handle.was_read.store(true, Ordering::Relaxed);
+            self.note_access(&handle);
+        }
         handle.seen(read)
     }
 

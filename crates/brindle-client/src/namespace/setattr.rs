@@ -77,9 +77,13 @@ impl Client {
             handle: set.handle,
             report: due.report.clone(),
         };
+        if set.atime.is_some() {
+            self.forget_access(ino);
+        }
         let (answer, _) = self.mds.call_with(&request, Vec::new(), options).await?;
         tracing::trace!(ino = ino.0, ?set, size_bytes = answer.attr.size_bytes, grant = ?answer.grant, "attributes set");
         due.delivered();
+        self.access_is_due_by(&inode, &answer.attr);
         let mut state = inode.lock();
         if set.uid.is_some() || set.gid.is_some() {
             state.owners = Some(Owners::of(&answer.attr));

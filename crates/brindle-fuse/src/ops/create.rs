@@ -3,7 +3,7 @@
 use brindle_client::namespace::create::CreateIn;
 use brindle_types::Fault;
 
-use super::open::{access, note_synchronous, opened};
+use super::open::{access, keeps_atime, note_synchronous, opened};
 use crate::fs::{BrindleFs, Done, Undo, Who};
 use crate::reply::{Entry, Reply};
 use crate::request::Create;
@@ -20,6 +20,7 @@ pub(crate) async fn handle(fs: &BrindleFs, who: &Who, op: Create) -> Result<Done
     let asked_at = fs.client.seams().now();
     let open = fs.client.create(&who.ctx, create).await?.opened;
     note_synchronous(&fs.client, &open, op.flags);
+    fs.client.opened_by_program(&open, keeps_atime(op.flags));
     fs.known.note(&open.attr);
     fs.recent.made(who.tid, &open.attr, asked_at);
     let reply = Reply::created(&Entry::uncached(&open.attr), opened(&open));

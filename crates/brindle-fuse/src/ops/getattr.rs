@@ -17,6 +17,7 @@ pub(crate) async fn handle(fs: &BrindleFs, who: &Who) -> Result<(Attr, Duration)
             fs.known.removed(who.ino).map(|attr| (attr, NOT_KEPT)).ok_or(fault)
         }
         Ok(attr) => {
+            let attr = fs.client.with_last_access(attr);
             fs.known.note(&attr);
             // Now it may be known under a lease.
             Ok(fast_path(fs, who.ino, who.nodeid).unwrap_or((attr, NOT_KEPT)))
@@ -32,6 +33,7 @@ pub(crate) fn fast_path(fs: &BrindleFs, ino: Ino, nodeid: u64) -> Option<(Attr, 
         return Some(reply);
     }
     let (attr, _) = lasting(ino).filter(|(attr, _)| attr.kind != FileType::Directory)?;
+    let attr = fs.client.with_last_access(attr);
     fs.known.note(&attr);
     Some((attr, NOT_KEPT))
 }

@@ -46,6 +46,7 @@ pub(crate) fn found(
     let named = || keeps_names.then(lasting_name).flatten().filter(|_| is_seen());
     let kept = fs.kernel_cache.by_name(found, &|ino| client.lasting_attr(ino), &named);
     let (attr, attr_valid) = kept.attr.unwrap_or((attr, NOT_KEPT));
+    let attr = client.with_last_access(attr);
     let entry = Entry { nodeid, attr_valid, entry_valid: kept.name, ..Entry::uncached(&attr) };
     Reply { given: kept.given, ..Reply::entry(&entry) }
 }

@@ -49,6 +49,7 @@ pub(crate) async fn handle(client: &Client, who: &Who, op: Open) -> Result<Done,
         }
     };
     note_synchronous(client, &open, op.flags);
+    client.opened_by_program(&open, keeps_atime(op.flags));
     Ok(Done { reply: Reply::opened(opened(&open)), undo: Undo::Close(open.attr.ino, open.handle) })
 }
 
@@ -59,11 +60,17 @@ pub(crate) fn note_synchronous(client: &Client, open: &brindle_client::Opened, f
     }
 }
 
+/// Whether reads leave the time of the last access as it is.
+pub(crate) fn keeps_atime(flags: u32) -> bool {
+    flags & libc::O_NOATIME as u32 != 0
+}
+
 /// Answers an open of a file that was opened ahead.
 pub(crate) fn fast_path(fs: &BrindleFs, ino: Ino, op: Open) -> Option<Reply> {
     // The MDT must know of an open for execution: no file that was opened ahead serves it.
     let is_read = op.flags & ((libc::O_ACCMODE | libc::O_TRUNC) as u32 | FMODE_EXEC) == libc::O_RDONLY as u32;
     let open = if is_read { fs.client.take_opened_ahead(ino)? } else { return None };
+    fs.client.opened_by_program(&open, keeps_atime(op.flags));
     Some(Reply::opened(opened(&open)))
 }
 

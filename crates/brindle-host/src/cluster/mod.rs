@@ -13,6 +13,7 @@ pub mod network;
 mod node;
 mod osts;
 mod run;
+pub mod s3;
 pub mod security;
 mod state;
 mod up;
@@ -33,7 +34,7 @@ pub use node::{Killed, Started};
 pub use osts::Removed;
 pub use run::run_on;
 pub use state::{AgentState, Cluster, HostState, Image, MANAGER, ManagerState, Mount, Run, Server, alive};
-pub use up::{Hosts, Up};
+pub use up::{ArchiveAt, Hosts, Up};
 
 /// Name of the file system unless told otherwise.
 const FS_DEFAULT: &str = "dev";
@@ -74,8 +75,15 @@ pub enum Event<'a> {
     Agent {
         /// Name of the agent: `agent1`.
         name: &'a str,
-        /// The directory of its archive.
-        archive: &'a Path,
+        /// Its archive, as its back end is named.
+        archive: &'a str,
+    },
+    /// The S3 server works.
+    Stores {
+        /// Its name: `s3`.
+        name: &'a str,
+        /// Its endpoint.
+        endpoint: &'a str,
     },
     /// A mount is usable.
     Mounted {

@@ -9,8 +9,9 @@ use brindle_types::{Code, Fault, Nid, Result, TargetId};
 use rustix::process::Signal;
 
 use super::down::end_processes;
+use super::s3::{BUCKET, CREDENTIALS, S3};
 use super::security::identity_of;
-use super::state::{Cluster, MANAGER, Mount, Run, Server, alive, port_of_url};
+use super::state::{AgentState, Cluster, MANAGER, Mount, Run, Server, alive, port_of_url};
 use super::{On, bare, image};
 use crate::announcement::{Mounted, Serving, Working};
 use crate::process::Starting;
@@ -99,28 +100,70 @@ fn server_ready_or_waiting(cluster: &mut Cluster, started: StartingServer, or_wa
     Ok(true)
 }
 
+/// The back end of an agent, as it is named to it.
+pub fn backend(agent: &AgentState) -> String {
+    match agent.in_bucket {
+        true => format!("s3://{BUCKET}/dev"),
+        false => format!("posix:{}", agent.archive.display()),
+    }
+}
+
+/// Arguments of an agent, but for those that every process of its kind has.
+fn agent_arguments(cluster: &Cluster, agent: &AgentState) -> Result<Vec<String>> {
+    if let Some(file) = &agent.policy {
+        example_policy(file)?;
+        let state = format!("--state={}", agent.archive.display());
+        return Ok(vec!["policy".to_owned(), "run".to_owned(), state, file.display().to_string()]);
+    }
+    let mut arguments = vec![
+        "agent".to_owned(),
+        format!("--archive={}", agent.number),
+        format!("--backend={}", backend(agent)),
+    ];
+    if agent.in_bucket {
+        let server = cluster.agents.iter().find(|agent| agent.name == S3);
+        let run = server.and_then(|server| server.run.as_ref()).filter(|run| alive(Some(run)));
+        let endpoint = run.and_then(|run| run.addresses.first()).ok_or_else(|| {
+            Fault::new(Code::TargetDown)
+                .what("the S3 server of the cluster does not run")
+                .next(format!("start it first: brindle dev start {S3}"))
+        })?;
+        arguments.push(format!("--s3-endpoint={endpoint}"));
+        arguments.push(format!("--s3-credentials={}", agent.archive.join(CREDENTIALS).display()));
+    }
+    Ok(arguments)
+}
+
+/// Starts the S3 server, and waits until it works.
+fn start_s3(program: &Path, agent: &mut AgentState) -> Result<()> {
+    let arguments = [
+        "dev".to_owned(),
+        "s3-server".to_owned(),
+        "--ready-json".to_owned(),
+        format!("--data={}", agent.archive.display()),
+        format!("--log={}", agent.log.display()),
+    ];
+    let ready = Starting::spawn(program, &agent.name, &arguments, &agent.log)?.ready(READY_LIMIT);
+    let (identity, said): (_, Working) = ready.map_err(|f| with_log(f, &agent.log))?;
+    agent.run = Some(Run { addresses: vec![said.archive], ..Run::of(identity) });
+    Ok(())
+}
+
 /// Starts an agent, and waits until it works.
 pub fn start_agent(program: &Path, cluster: &mut Cluster, index: usize) -> Result<()> {
+    if cluster.agents[index].name == S3 {
+        return start_s3(program, &mut cluster.agents[index]);
+    }
     let mgs = cluster.mgs().ok_or_else(|| {
         Fault::new(Code::NoMgs).subject("mgs").next("start it first: brindle dev start mgs")
     })?;
-    let agent = &mut cluster.agents[index];
+    let agent = &cluster.agents[index];
     std::fs::create_dir_all(&agent.archive)
         .map_err(|e| Fault::io(Code::NotWritable, "cannot make", agent.archive.display().to_string(), &e))?;
     let log = format!("--log={}", agent.log.display());
-    let mut arguments = match &agent.policy {
-        None => vec![
-            "agent".to_owned(),
-            format!("--archive={}", agent.number),
-            format!("--backend=posix:{}", agent.archive.display()),
-        ],
-        Some(file) => {
-            example_policy(file)?;
-            let state = format!("--state={}", agent.archive.display());
-            vec!["policy".to_owned(), "run".to_owned(), state, file.display().to_string()]
-        }
-    };
+    let mut arguments = agent_arguments(cluster, agent)?;
     arguments.extend(["--ready-json".to_owned(), log, format!("{}:{}:/{}", mgs.host, mgs.port, cluster.fs)]);
+    let agent = &mut cluster.agents[index];
     let ready = Starting::spawn(program, &agent.name, &arguments, &agent.log)?.ready(READY_LIMIT);
     let (identity, _): (_, Working) = ready.map_err(|f| with_log(f, &agent.log))?;
     agent.run = Some(Run::of(identity));

@@ -149,15 +149,18 @@ pub struct Mount {
     pub run: Option<Run>,
 }
 
-/// An agent, or the policy engine beside it, and its process.
+/// An agent, or the S3 server or policy engine beside it, and its process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AgentState {
     /// `agent1`: it serves the archive of this number.
     pub name: String,
     /// Number of the archive.
     pub number: u32,
-    /// The archive's directory; of a policy engine that of its history.
+    /// The archive's directory; of a policy engine that of its history, of an S3 server and the agent of its bucket that of its data.
     pub archive: PathBuf,
+    /// The archive of an agent is the bucket of the cluster's S3 server.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub in_bucket: bool,
     /// The text that a policy engine carries out; `None` for an agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<PathBuf>,

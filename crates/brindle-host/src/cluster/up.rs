@@ -10,6 +10,7 @@ use brindle_types::{Code, Fault, FsName, Nid, Result, Role, TargetId};
 use super::down::end_strays;
 use super::manager::new_manager;
 use super::network::{self, Link, Linked, Network};
+use super::s3::{self, S3};
 use super::state::{AgentState, Cluster, HostState, Image, MANAGER, Mount, Server, alive};
 use super::{Event, FS_DEFAULT, OSTS_DEFAULT, On, bare, end_all, image, node};
 use crate::format::{self, Plan};
@@ -30,8 +31,8 @@ pub struct Up {
     pub mount_points: Vec<PathBuf>,
     /// Whether anything is mounted.
     pub mounts: bool,
-    /// Directory of the archive that an agent serves; for clusters without hosts.
-    pub archive: Option<PathBuf>,
+    /// The archive that an agent serves; for clusters without hosts.
+    pub archive: Option<ArchiveAt>,
     /// Name of the file system.
     pub fs: Option<FsName>,
     /// Size of the loop image that each new OST lies on.
@@ -44,6 +45,15 @@ pub struct Up {
     pub manager: bool,
     /// Makes a cluster of so many server hosts and client hosts.
     pub hosts: Option<Hosts>,
+}
+
+/// Where an archive is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ArchiveAt {
+    /// In a directory.
+    Dir(PathBuf),
+    /// In a bucket of an S3 server that belongs to the cluster.
+    S3,
 }
 
 /// Hosts of a cluster.
@@ -149,10 +159,15 @@ impl On<'_> {
         for index in 0..cluster.agents.len() {
             node::start_agent(&self.host.program, cluster, index)?;
             cluster.save(&self.dir)?;
-            let AgentState { name, archive, policy, .. } = &cluster.agents[index];
-            match policy {
+            let agent = &cluster.agents[index];
+            let name = &agent.name;
+            match &agent.policy {
                 Some(file) => (self.tell)(Event::Policy { name, file }),
-                None => (self.tell)(Event::Agent { name, archive }),
+                None if name == S3 => {
+                    let endpoint = agent.run.as_ref().and_then(|run| run.addresses.first());
+                    (self.tell)(Event::Stores { name, endpoint: endpoint.map_or("", String::as_str) });
+                }
+                None => (self.tell)(Event::Agent { name, archive: &node::backend(agent) }),
             }
         }
         Ok(())
@@ -556,19 +571,28 @@ const POLICY: &str = "policy";
 /// The agent of the archive that is asked for, and the policy engine; as before where none is.
 fn wanted_agent(cluster: &mut Cluster, dir: &Path, up: &Up) -> Result<()> {
     let Some(archive) = &up.archive else { return Ok(()) };
-    let archive = PathBuf::from(text(archive)?);
-    let name = format!("agent{ARCHIVE}");
-    let log = |name: &str| dir.join("log").join(format!("{name}.log"));
-    let agent = AgentState { log: log(&name), name, number: ARCHIVE, archive, policy: None, run: None };
-    let engine = AgentState {
-        name: POLICY.to_owned(),
+    let new = |name: &str, archive: PathBuf| AgentState {
+        name: name.to_owned(),
         number: ARCHIVE,
-        archive: dir.join("policy"),
-        policy: Some(dir.join("policy.conf")),
-        log: log(POLICY),
+        archive,
+        policy: None,
+        in_bucket: false,
+        log: dir.join("log").join(format!("{name}.log")),
         run: None,
     };
-    cluster.agents = vec![agent, engine];
+    let (archive, server) = match archive {
+        ArchiveAt::Dir(archive) => (PathBuf::from(text(archive)?), None),
+        ArchiveAt::S3 => {
+            // Before anything is made.
+            s3::program()?;
+            let data = dir.join(S3);
+            (data.clone(), Some(new(S3, data)))
+        }
+    };
+    let in_bucket = server.is_some();
+    let agent = AgentState { in_bucket, ..new(&format!("agent{ARCHIVE}"), archive) };
+    let engine = AgentState { policy: Some(dir.join("policy.conf")), ..new(POLICY, dir.join("policy")) };
+    cluster.agents = server.into_iter().chain([agent, engine]).collect();
     Ok(())
 }
 

@@ -7,6 +7,7 @@ use brindle_policy::plan::Chosen;
 use brindle_policy::{Action, Plan, Policy};
 use brindle_stdx::Mono;
 use brindle_types::{Code, Fault, Result};
+use brindle_wire::mds::getattr::GetattrReq;
 use brindle_wire::mds::hsm::{HsmActReq, HsmAsk};
 use brindle_wire::mds::policy::PolicyRemoveReq;
 use futures_util::StreamExt;
@@ -111,6 +112,7 @@ impl Engine {
     }
 
     async fn act(&self, policy: &Policy, chosen: &Chosen) -> Result<()> {
+        self.check_unread(chosen).await?;
         let hsm = |ask| HsmActReq { ino: chosen.entry.ino, ask, cred: root() };
         match &chosen.action {
             Action::Archive => {
@@ -140,6 +142,20 @@ impl Engine {
             Action::Command(words) => self.command(policy, words, chosen).await?,
         }
         Ok(())
+    }
+
+    /// Refuses an entry that was read since the scan, where the text goes by that.
+    async fn check_unread(&self, chosen: &Chosen) -> Result<()> {
+        if chosen.entry.unread_since.is_none() {
+            return Ok(());
+        }
+        let request = GetattrReq { ino: chosen.entry.ino, report: None };
+        match self.client.ask_as_agent(&request).await?.attr.atime == chosen.entry.atime {
+            true => Ok(()),
+            false => Err(Fault::new(Code::EntryChanged)
+                .why("it was read since the scan")
+                .data("nothing was changed")),
+        }
     }
 
     /// Starts a program, without a shell, and waits for it.

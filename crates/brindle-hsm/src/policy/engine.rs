@@ -11,8 +11,9 @@ use brindle_policy::trigger::{On, Target, Usage, Usages};
 use brindle_policy::versions::Seen;
 use brindle_policy::{Entry, Names, Plan, Policy, Program};
 use brindle_types::attr::Time;
-use brindle_types::{Ino, Result};
+use brindle_types::{Code, Fault, FileType, Ino, Result};
 use brindle_wire::Cred;
+use brindle_wire::mds::note_access::NoteAccessReq;
 use brindle_wire::mds::policy::{PolicyFound, PolicyScanReq, XattrFound};
 use brindle_wire::mds::quota::{QuotaOwner, QuotaUseReq};
 
@@ -61,16 +62,31 @@ impl Engine {
         Engine { client, names, options }
     }
 
+    /// Since when the file system keeps access times, if a text goes by them; an error where it keeps none.
+    pub async fn access_times(&self, program: &Program) -> Result<Option<Time>> {
+        if !program.goes_by_access() {
+            return Ok(None);
+        }
+        let since = access_times_since(&self.client).await?;
+        since.map(Some).ok_or_else(|| {
+            Fault::new(Code::NoAccessTime)
+                .what("cannot use last_access")
+                .why("the MDT is of a release that keeps no access times: files in daily use would look unused")
+                .data("nothing was carried out")
+        })
+    }
+
     /// Tells every entry that a filter lets through, with the clock by which ages are meant.
     async fn scan(
         &self,
-        start: Ino,
+        program: &Program,
         filter: Filter,
-        xattrs: &[String],
         each: &mut (dyn FnMut(&Entry, Time) + Send),
     ) -> Result<u64> {
+        let since = self.access_times(program).await?;
+        let xattrs = &program.xattrs;
         let mut request = PolicyScanReq {
-            start,
+            start: self.client.root(),
             predicate: filter.predicate,
             flags: filter.flags,
             xattrs: xattrs.iter().map(|name| name.clone().into_bytes()).collect(),
@@ -82,7 +98,7 @@ impl Engine {
             let page = self.client.ask_as_agent(&request).await?;
             for found in page.found {
                 told += 1;
-                each(&entry(found, xattrs), page.began);
+                each(&entry(found, xattrs, since), page.began);
             }
             request.cursor = page.cursor;
             if request.cursor.is_none() {
@@ -113,7 +129,7 @@ impl Engine {
                 }
             }
         };
-        self.scan(self.client.root(), filter, &program.xattrs, &mut add).await?;
+        self.scan(program, filter, &mut add).await?;
         Ok(seen)
     }
 
@@ -130,7 +146,7 @@ impl Engine {
         let mut choosers: Vec<Chooser<'_>> = due.iter().map(chooser).collect();
         let mut offer =
             |entry: &Entry, now: Time| choosers.iter_mut().for_each(|chooser| chooser.offer(entry, now));
-        let looked_at = self.scan(self.client.root(), filter, &program.xattrs, &mut offer).await?;
+        let looked_at = self.scan(program, filter, &mut offer).await?;
         let plans = choosers.into_iter().map(Chooser::finish).collect();
         Ok(Planned { plans, looked_at, took_ms: self.client.seams().now().ms_since(began) })
     }
@@ -138,6 +154,7 @@ impl Engine {
     /// Verdict of every policy on one entry, in words.
     pub async fn why(&self, program: &Program, ino: Ino, path: &str) -> Result<Vec<String>> {
         let seen = self.seen(program).await?;
+        let since = self.access_times(program).await?;
         let mut request = PolicyScanReq {
             start: ino,
             predicate: Vec::new(),
@@ -150,7 +167,7 @@ impl Engine {
         let page = self.client.ask_as_agent(&request).await?;
         request.cursor = None;
         let Some(first) = page.found.into_iter().next() else { return Ok(Vec::new()) };
-        let entry = Entry { path: path.to_owned(), ..entry(first, &program.xattrs) };
+        let entry = Entry { path: path.to_owned(), ..entry(first, &program.xattrs, since) };
         let judges = program.policies.iter().map(|policy| Judge::new(program, policy, &*self.names, &seen));
         Ok(judges.flat_map(|judge| judge.explain(&entry, page.began)).collect())
     }
@@ -205,7 +222,18 @@ impl Engine {
     }
 }
 
-pub(super) fn entry(found: PolicyFound, xattrs: &[String]) -> Entry {
+/// Since when the file system keeps access times; `None` where its MDT is of a release that keeps none.
+pub(super) async fn access_times_since(client: &Client) -> Result<Option<Time>> {
+    match client.ask_as_agent(&NoteAccessReq { files: Vec::new() }).await {
+        Ok(kept) => Ok(Some(kept.since)),
+        Err(fault) if fault.code == Code::UnknownOp => Ok(None),
+        Err(fault) => Err(fault),
+    }
+}
+
+/// An entry. `since`: from when on the file system keeps access times. Reading is told of files only, so of everything else it is not known when it
+/// was read.
+pub(super) fn entry(found: PolicyFound, xattrs: &[String], since: Option<Time>) -> Entry {
     let text = String::from_utf8_lossy(&found.path);
     let is_exact = matches!(text, std::borrow::Cow::Borrowed(_));
     let value = |value: XattrFound| match value {
@@ -224,6 +252,10 @@ pub(super) fn entry(found: PolicyFound, xattrs: &[String]) -> Entry {
         uid: attr.uid,
         gid: attr.gid,
         nlink: attr.nlink,
+        atime: attr.atime,
+        unread_since: since
+            .filter(|_| attr.kind == FileType::Regular)
+            .map(|since| since.max(attr.atime).max(attr.btime)),
         mtime: attr.mtime,
         ctime: attr.ctime,
         btime: attr.btime,

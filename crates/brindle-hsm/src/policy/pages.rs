@@ -9,7 +9,7 @@ use brindle_types::{Ino, Result};
 use brindle_wire::mds::policy::{PolicyFound, PolicyScanReq};
 use brindle_wire::mds::scan::Term;
 
-use super::engine::{entry, root};
+use super::engine::{access_times_since, entry, root};
 
 /// Scan to make.
 #[derive(Clone, Debug)]
@@ -28,6 +28,8 @@ pub struct Pages {
     xattrs: Vec<String>,
     /// `None` behind the last page.
     request: Option<PolicyScanReq>,
+    /// Since when access times are kept; asked for with the first page.
+    since: Option<Option<Time>>,
 }
 
 /// A page.
@@ -49,11 +51,14 @@ impl Pages {
             cursor: None,
             cred: root(),
         };
-        Pages { client, xattrs: wanted.xattrs, request: Some(request) }
+        Pages { client, xattrs: wanted.xattrs, request: Some(request), since: None }
     }
 
     /// The next page; `None` behind the last.
     pub async fn next(&mut self) -> Result<Option<Page>> {
+        if self.since.is_none() {
+            self.since = Some(access_times_since(&self.client).await?);
+        }
         let Some(request) = &mut self.request else { return Ok(None) };
         let page = self.client.ask_as_agent(request).await?;
         request.cursor = page.cursor;
@@ -65,6 +70,6 @@ impl Pages {
 
     /// An entry as the conditions of policies look at it.
     pub fn entry(&self, found: PolicyFound) -> Entry {
-        entry(found, &self.xattrs)
+        entry(found, &self.xattrs, self.since.flatten())
     }
 }

@@ -71,6 +71,7 @@ pub async fn run(
     state: &mut State,
     once: bool,
 ) -> Result<u64> {
+    engine.access_times(&program).await?;
     state.history.sum.clone_from(&program.sum);
     state.history.problem = None;
     state.history.unconfirmed.clear();

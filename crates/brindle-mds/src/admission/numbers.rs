@@ -154,7 +154,7 @@ fn holds_no_numbers(op: Op) -> bool {
         Op::InlineRead | Op::Convert | Op::Spill | Op::LayoutGet | Op::AppendReserve => true,
         Op::AppendDone | Op::Invalidate | Op::Migrate | Op::GetLock | Op::SetLock | Op::CancelLock => true,
         Op::SetStripe | Op::GetStripe | Op::QuotaUse | Op::QuotaRoom | Op::HsmState | Op::HsmAct => true,
-        Op::HsmSet | Op::HsmRecall => true,
+        Op::HsmSet | Op::HsmRecall | Op::NoteAccess => true,
         // A project has one number everywhere.
         Op::ProjectGet | Op::ProjectSet | Op::QuotaFileRoom | Op::QuotaShow => true,
         // Shown with the numbers of the host.

@@ -115,6 +115,8 @@ async fn finish(
             return Err(Fault::new(Code::StaleLayout).why(why).into());
         }
         let (epoch, body_id) = (t.pair(), t.pair());
+        // Somebody wants to read it: it is not released again before that.
+        file.atime = file.atime.max(t.now);
         let body = file.file_mut()?;
         body.layout_gen += 1;
         body.layout.epoch = epoch;

@@ -37,6 +37,7 @@ use txn::Parts;
 pub use txn::Txn;
 pub use waits::{Waiting, Waits};
 
+use crate::access_times;
 use crate::ask::{self, Notice, Notifier};
 use crate::changelog;
 use crate::config::{Config, Identity};
@@ -78,6 +79,7 @@ pub struct Mdt {
     /// Version of the table of fenced sessions: the term, and how many sessions were ended in it.
     fences_version: AtomicU64,
     hearing: Hearing,
+    access_times_since: Time,
     me: Weak<Mdt>,
 }
 
@@ -162,6 +164,8 @@ impl Mdt {
         let device_bytes = engine.space()?.total_bytes;
         let hearing = Hearing::new(seams);
         live.hsm = Queue::load(&engine, hearing.now())?;
+        let wall = seams.wall();
+        let access_times_since = access_times::since(&engine, Time { secs: wall.secs, nanos: wall.nanos })?;
         for (id, row) in store::session::list(&engine)? {
             let must_reclaim = !row.ended;
             live.sessions.insert(id, LiveSession { row, renewed: hearing.now(), must_reclaim, limits: None });
@@ -187,10 +191,12 @@ impl Mdt {
             clock_is_behind: AtomicBool::new(false),
             fences_version: AtomicU64::new(u64::from(term) << 32),
             hearing,
+            access_times_since,
             me: me.clone(),
         });
         Hearing::run(&mdt);
         mdt.reserve_inodes().await?;
+        access_times::keep(&mdt).await?;
         Ok(mdt)
     }
 
@@ -220,6 +226,11 @@ impl Mdt {
     /// A session was ended: its row and its epoch are in the table.
     pub fn fences_changed(&self) {
         self.fences_version.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Reads of before this moment are not in the access times of files.
+    pub fn access_times_since(&self) -> Time {
+        self.access_times_since
     }
 
     /// The clock of leases.

@@ -270,6 +270,23 @@ pub fn put(t: &mut Changes<'_>, inode: &Inode) -> Result<()> {
     Ok(())
 }
 
+/// Stores an inode of which only the time of the last access has changed. The caller is told; leases of others stay.
+pub fn put_accessed(t: &mut Changes<'_>, inode: &Inode) -> Result<()> {
+    t.change_inode(inode.ino, Some(inode.clone()))?;
+    let effect = InodeEffect {
+        ino: inode.ino,
+        was_covered_by: None,
+        rights_were_covered_by: None,
+        now: covered(t, inode)?.map(|by| (inode.attr(), by)),
+        rights_covered_by: None,
+        is_new_dir: false,
+        is_gone: false,
+    };
+    t.effects_mut().inodes.push(effect);
+    t.put_row(keys::of_ino(keys::INODE, inode.ino), inode);
+    Ok(())
+}
+
 /// Removes an inode and credits its owners.
 pub fn delete(t: &mut Changes<'_>, inode: &Inode) -> Result<()> {
     let old = t.change_inode(inode.ino, None)?;

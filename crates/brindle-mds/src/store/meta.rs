@@ -1,5 +1,6 @@
 //! `M|name`: rows that are one of a kind.
 
+use brindle_types::attr::Time;
 use brindle_types::{Code, Fault, Result, SessionId};
 use serde::{Deserialize, Serialize};
 
@@ -7,13 +8,14 @@ use super::dirent::HashKey;
 use super::row::FormatLevel;
 use super::{Changes, Rows, keys, row};
 
-row::first_form!(Format, LostTerms);
+row::first_form!(Format, LostTerms, AccessTimes);
 
 const FORMAT: &str = "format";
 const INODES: &str = "inodes";
 const LEVEL: &str = "format-level";
 const SESSIONS: &str = "sessions";
 const LOST: &str = "lost-terms";
+const ACCESS_TIMES: &str = "access-times";
 
 /// Settings of the MDT since it was made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +33,26 @@ pub struct Format {
 pub struct LostTerms {
     /// Terms of each restore: from the term in which the backup was made up to that of the restored MDT.
     pub ranges: Vec<std::ops::Range<u32>>,
+}
+
+/// Since when reads of files are in their access times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AccessTimes {
+    /// Since then, without a gap.
+    pub since: Time,
+    /// The last term in which they were kept.
+    pub term: u32,
+}
+
+/// Since when access times are kept; `None` in an MDT that was never served by a release that keeps them.
+pub fn access_times(rows: &(impl Rows + ?Sized)) -> Result<Option<AccessTimes>> {
+    let key = keys::meta(ACCESS_TIMES);
+    rows.row(&key)?.map(|value| row::decode("access times", &key, &value)).transpose()
+}
+
+/// Sets it.
+pub fn put_access_times(t: &mut Changes<'_>, kept: AccessTimes) {
+    t.put_row(keys::meta(ACCESS_TIMES), &kept);
 }
 
 /// The terms that backups have lost; none in an MDT that was never restored.

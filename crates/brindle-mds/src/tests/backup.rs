@@ -91,9 +91,11 @@ fn a_restored_mdt_gives_out_no_number_twice_and_keeps_what_came_later() {
         rig.restart().await;
         let (later, later_object, later_ost) = file(&rig, "later", 103).await;
         let lost_term = rig.mdt.numbers().term();
+        let since = rig.mdt.access_times_since();
 
         rig.lose_and_restore(term, lost_term, rows).await;
         rig.verify();
+        assert!(rig.mdt.access_times_since() > since, "reads since the backup are lost");
         let found = inode::get(rig.mdt.engine(), kept).expect("there");
         let body = found.file.expect("a file");
         for epoch in [body.layout.epoch, found.truncate_epoch, found.attr_epoch, found.data_version] {

@@ -14,7 +14,7 @@ use crate::store::dirent::{Dirent, HashKey};
 use crate::store::hsm;
 use crate::store::inode::FileBody;
 use crate::store::limit::{KindSettings, Limit, Settings};
-use crate::store::meta::Format;
+use crate::store::meta::{AccessTimes, Format};
 use crate::store::reply::Reply;
 use crate::store::session::Session;
 use crate::store::usage::{Kind, Usage};
@@ -216,6 +216,7 @@ fn samples() -> Vec<(&'static str, Bytes)> {
         ("hsm-action", encoded(&hsm_action())),
         ("hsm-control", encoded(&hsm::Control(HsmControl::Stopped))),
         ("format", encoded(&Format { uuid: [1; 16], mdt_index: 0, hash_key: key })),
+        ("access-times", encoded(&AccessTimes { since: Time { secs: 5, nanos: 7 }, term: 3 })),
         ("hash", Bytes::copy_from_slice(&key.hash(b"a name").to_be_bytes())),
     ]
 }

@@ -173,7 +173,7 @@ async fn refused<M: Message>(rig: &Rig, req: M, why: Code, leads: &[Option<Ino>]
     news
 }
 
-fn handle_of(rig: &Rig, ino: Ino) -> u64 {
+pub fn handle_of(rig: &Rig, ino: Ino) -> u64 {
     let handles = rig.mdt.live().opens.of_session(A);
     handles.iter().find(|(of, _)| *of == ino).expect("it is open").1
 }

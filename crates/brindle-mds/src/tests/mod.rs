@@ -3,6 +3,7 @@
 mod disk;
 mod rig;
 
+mod access_times;
 mod backup;
 mod batch;
 mod changelog;

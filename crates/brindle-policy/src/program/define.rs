@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use brindle_types::{FileType, Result};
 
 use super::{Action, Definition, Order, Reading, one, one_text, unknown_block, unknown_item};
-use crate::condition::{self, Compare, Condition, Field, Test, Value};
+use crate::condition::{Compare, Condition, Field, Test, Value};
 use crate::lex::{Pos, Text, Token};
 use crate::tree::{self, Block, Body, Item};
 
@@ -121,10 +121,10 @@ pub fn order(word: &Token) -> Result<Order> {
         "creation" => Order::Creation,
         "size" => Order::Size,
         "none" => Order::None,
-        "last_access" => return Err(condition::no_access_time(&word.pos)),
+        "last_access" => Order::LastAccess,
         other => {
             return Err(word.pos.wrong(format!(
-                "entries are ordered by last_mod, creation, size or none, not by '{other}'"
+                "entries are ordered by last_mod, last_access, creation, size or none, not by '{other}'"
             )));
         }
     })

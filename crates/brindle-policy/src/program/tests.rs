@@ -185,7 +185,7 @@ fn what_is_not_carried_out_is_refused_with_its_place() {
             "purge_trigger { trigger_on = external_command(\"x\"); check_interval = 1; }",
             "no trigger of this release",
         ),
-        ("purge_parameters { lru_sort_attr = last_access; }", "access time"),
+        ("purge_parameters { lru_sort_attr = last_acces; }", "last_access, creation"),
         ("purge_parameters { nb_thread = 1; }", "t.conf:1:20"),
         (
             "define_policy x { scope = true; default_action = common.gzip; }",

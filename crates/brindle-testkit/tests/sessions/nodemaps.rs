@@ -24,6 +24,7 @@ use brindle_wire::mds::lookup::LookupReq;
 use brindle_wire::mds::migrate::MigrateReq;
 use brindle_wire::mds::mkdir::MkdirReq;
 use brindle_wire::mds::mknod::MknodReq;
+use brindle_wire::mds::note_access::{Accessed, NoteAccessReq};
 use brindle_wire::mds::open::{Access, OpenReq};
 use brindle_wire::mds::open_ahead::OpenAheadReq;
 use brindle_wire::mds::path::PathOfReq;
@@ -719,4 +720,37 @@ fn a_server_that_has_not_heard_of_nodemaps_lets_nobody_in() {
     world.set_nodemaps(&[]);
     world.run_until(STEP_MS, SimCluster::mount(&node)).unwrap();
     world.end();
+}
+
+/// When the MDT says that a file was read last.
+async fn atime(honest: &Client, ino: Ino) -> brindle_types::attr::Time {
+    let mdt = honest.targets().caller(MDT).await.unwrap();
+    mdt.ask(&GetattrReq { ino, report: None }).await.unwrap().attr.atime
+}
+
+/// A host that makes files look used, or tells a purge that they are not unused, does so only with files that one of its users may read.
+#[test]
+fn reads_by_a_limited_host_count_only_where_it_may_read() {
+    let root_squashed = Nodemap { squash: Squash::Root, ..Nodemap::new("lab") };
+    let read_only = Nodemap { read_only: true, ..Nodemap::new("lab") };
+    let subtree = Nodemap { subtree: "/home".into(), ..Nodemap::new("lab") };
+    for (nodemap, of_hidden, of_secret, of_hers) in
+        [(root_squashed, false, true, true), (read_only, false, false, false), (subtree, false, true, false)]
+    {
+        let (world, honest, tree, client) = world(nodemap);
+        let hostile = Hostile { client };
+        let work = async {
+            let at = brindle_types::attr::Time { secs: 1 << 40, nanos: 0 };
+            for (ino, counts) in [(tree.deep, of_hidden), (tree.secret, of_secret), (tree.hers, of_hers)] {
+                let before = atime(&honest, ino).await;
+                let read = Accessed { ino, at, attr_epoch: NEWEST };
+                hostile.ask(MDT, &NoteAccessReq { files: vec![read] }).await.unwrap();
+                let after = atime(&honest, ino).await;
+                assert_eq!(after != before, counts, "{ino:?}");
+                assert!(after < at, "nor in the future");
+            }
+        };
+        world.run_until(STEP_MS, work).unwrap();
+        world.end();
+    }
 }

@@ -2,6 +2,7 @@
 
 pub mod host;
 mod installed;
+mod s3;
 mod slurm;
 pub mod status;
 
@@ -12,7 +13,10 @@ use brindle_auth::Mode;
 use brindle_host::Host;
 use brindle_host::cluster::image::Kind;
 use brindle_host::cluster::network::HOSTS_MAX;
-use brindle_host::cluster::{self, Cluster, Down, Event, Hosts, Killed, OSTS_MAX, On, Started, Up};
+use brindle_host::cluster::s3::S3;
+use brindle_host::cluster::{
+    self, ArchiveAt, Cluster, Down, Event, Hosts, Killed, OSTS_MAX, On, Started, Up,
+};
 use brindle_host::identity;
 use brindle_net::peer::RAILS_MAX;
 use brindle_types::units::parse_bytes;
@@ -54,6 +58,9 @@ pub enum Command {
     /// The first process of a bare host
     #[command(hide = true)]
     HostInit(host::InitArgs),
+    /// The S3 server of a cluster
+    #[command(hide = true)]
+    S3Server(s3::Args),
 }
 
 /// The option that every verb has.
@@ -90,8 +97,9 @@ pub struct UpArgs {
     /// Do not mount
     #[arg(long, conflicts_with = "mount")]
     no_mount: bool,
-    /// Start an agent, too, which serves this directory as archive 1, and a policy engine with an example, DIR/policy.conf (docs/operations/tiering.md)
-    #[arg(long, value_name = "DIR", conflicts_with = "hosts")]
+    /// Start an agent, too, which serves this directory as archive 1 (or, with 's3', a bucket of an S3 server that is started for it), and a policy
+    /// engine with an example, policy.conf in the directory of the cluster (docs/operations/tiering.md)
+    #[arg(long, value_name = "DIR|s3", conflicts_with = "hosts")]
     archive: Option<PathBuf>,
     /// Name of the file system; 'dev' at the first start
     #[arg(long, value_name = "NAME", value_parser = crate::format::parse::<FsName>)]
@@ -219,6 +227,7 @@ pub fn run(command: Command) -> Result<Done> {
         Command::Slurm(command) => slurm::run(&command),
         Command::Down(args) => down(&args),
         Command::HostInit(args) => host::keep(&args),
+        Command::S3Server(args) => s3::run(&args),
     }
 }
 
@@ -258,8 +267,9 @@ fn on<T>(dir: &DirArg, since: Option<Instant>, work: impl FnOnce(&On) -> Result<
             line(since, name, &format!("mounted at {}", mount_point.display()));
         }
         Event::Agent { name, archive } => {
-            line(since, name, &format!("serves archive 1 at {}", archive.display()));
+            line(since, name, &format!("serves archive 1 at {archive}"));
         }
+        Event::Stores { name, endpoint } => line(since, name, &format!("S3 server at {endpoint}")),
         Event::Policy { name, file } => line(since, name, &format!("carries out {}", file.display())),
         Event::Manages { announced } => crate::manager::print(announced),
         Event::NotTold(name) => {
@@ -293,7 +303,10 @@ fn up(args: &UpArgs) -> Result<Done> {
         osts: args.osts,
         mount_points: args.mount.clone(),
         mounts: !args.no_mount,
-        archive: args.archive.clone(),
+        archive: args.archive.clone().map(|at| match at.as_os_str() == S3 {
+            true => ArchiveAt::S3,
+            false => ArchiveAt::Dir(at),
+        }),
         fs: args.fsname.clone(),
         ost_size_bytes: args.ost_size,
         mdt_size_bytes: args.mdt_size,

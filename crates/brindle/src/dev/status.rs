@@ -4,6 +4,7 @@ use std::path::Path;
 
 use brindle_admin::document;
 use brindle_host::cluster::init::files_of;
+use brindle_host::cluster::s3::S3;
 use brindle_host::cluster::{Cluster, MANAGER, Run, alive};
 use brindle_types::Result;
 use schemars::JsonSchema;
@@ -94,7 +95,11 @@ fn view(cluster_dir: &Path, cluster: &Cluster) -> DevView {
         processes.push(process.with_run(m.run.as_ref()));
     }
     for a in &cluster.agents {
-        let kind = if a.policy.is_some() { "policy" } else { "agent" };
+        let kind = match a.policy {
+            Some(_) => "policy",
+            None if a.name == S3 => "s3",
+            None => "agent",
+        };
         let mut process = empty(&a.name, kind, &a.log);
         process.data = a.archive.display().to_string();
         processes.push(process.with_run(a.run.as_ref()));

@@ -111,8 +111,13 @@ async fn work(args: &Args) -> Result<Done> {
         opened = args.at.open(&seams) => opened?,
     };
     let root = archive.place();
-    // What it reads it reads once, and nothing of it is opened ahead.
-    let switches = Switches { open_prefetch: false, readdir_prefetch: false, ..Switches::default() };
+    // What it reads it reads once, and nothing of it is opened ahead. It is nobody's use of a file.
+    let switches = Switches {
+        open_prefetch: false,
+        readdir_prefetch: false,
+        access_times: false,
+        ..Switches::default()
+    };
     let joining = Connect {
         source: &source,
         identity: args.identity.as_deref(),

@@ -263,7 +263,12 @@ fn carry_out(access: &Access<'_>, wanted: Wanted, for_people: bool) -> Result<Im
             source: &source,
             identity: access.identity,
             security: access.security,
-            switches: Switches { open_prefetch: false, readdir_prefetch: false, ..Switches::default() },
+            switches: Switches {
+                open_prefetch: false,
+                readdir_prefetch: false,
+                access_times: false,
+                ..Switches::default()
+            },
             sync: false,
             failout_s: None,
             mount: format!("import from {}", archive.place()),

@@ -16,9 +16,9 @@ use crate::cpu_latency::CpuLatency;
 use brindle_admin::nearest::nearest;
 use brindle_admin::place::Source;
 
-/// Options of fstab that are others' business, or that change nothing here: atime is set by nobody who reads, the kernel keeps no times, and
-/// changes of names are as durable as the MDT's `durability=` says, for every client alike.
-const ACCEPTED: [&str; 21] = [
+/// Options of fstab that are others' business, or that change nothing here: reads change times of last access as `relatime` has it, directories
+/// have none that reading changes, the kernel keeps no times, and changes of names are as durable as the MDT's `durability=` says, for every client alike.
+const ACCEPTED: [&str; 20] = [
     "defaults",
     "auto",
     "noauto",
@@ -30,7 +30,6 @@ const ACCEPTED: [&str; 21] = [
     "dirsync",
     "nodirsync",
     "relatime",
-    "noatime",
     "nodiratime",
     "norelatime",
     "strictatime",
@@ -42,7 +41,7 @@ const ACCEPTED: [&str; 21] = [
     "allow_other",
 ];
 /// Options that do something.
-const KNOWN: [&str; 15] = [
+const KNOWN: [&str; 17] = [
     "ro",
     "nodev",
     "nosuid",
@@ -58,6 +57,8 @@ const KNOWN: [&str; 15] = [
     "no_recall",
     "job_from",
     "failout",
+    "noatime",
+    "atime",
 ];
 /// Longest time that `failout=` takes: a day.
 const FAILOUT_MAX_S: u32 = 86_400;
@@ -137,6 +138,9 @@ pub fn settle(args: Args) -> Result<Settings> {
     for option in args.options.iter().filter(|o| !o.is_empty()) {
         apply(&mut settings, option)?;
     }
+    if settings.read_only {
+        settings.switches.access_times = false;
+    }
     Ok(settings)
 }
 
@@ -160,7 +164,11 @@ fn apply(settings: &mut Settings, option: &str) -> Result<()> {
             return Err(fixed(key));
         }
         (name, Some(_)) if settings.remount && find(name).is_some() => return Err(fixed(key)),
-        ("no_recall", None) if settings.remount => return Err(fixed(key)),
+        ("no_recall" | "atime", None) if settings.remount => return Err(fixed(key)),
+        // (mount(8) repeats the options of fstab at a remount of anything.)
+        ("noatime", None) if settings.remount => {}
+        ("noatime", None) => settings.switches.access_times = false,
+        ("atime", None) => settings.switches.access_times = true,
         ("no_recall", None) => settings.switches.recall = false,
         ("sync", None) => settings.sync = true,
         ("async", None) => settings.sync = false,
@@ -362,6 +370,18 @@ mod tests {
     }
 
     #[test]
+    fn noatime_and_ro_leave_times_of_access_as_they_are() {
+        let keeps = |option: &str| settings(&["m:/a", "/mnt", "-o", option]).map(|s| s.switches.access_times);
+        for on in ["rw", "relatime", "strictatime", "noatime,atime", "access-times=on", "ro,rw"] {
+            assert!(keeps(on).unwrap(), "{on}");
+        }
+        for off in ["noatime", "ro", "access-times=off", "ro,access-times=on"] {
+            assert!(!keeps(off).unwrap(), "{off}");
+        }
+        assert!(keeps("remount,noatime").is_ok() && keeps("remount,access-times=off").is_err());
+    }
+
+    #[test]
     fn sync_is_honoured_and_what_changes_nothing_here_is_taken() {
         let s = settings(&["m:/a", "/mnt", "-o", "sync,dirsync,strictatime,lazytime"]).unwrap();
         assert!(s.sync);
@@ -389,7 +409,9 @@ mod tests {
         let again: Vec<&str> = again.iter().skip(1).map(String::as_str).collect();
         let t = settings(&again).unwrap();
         assert!(t.foreground && t.ready_json && t.read_only && t.nodev && !t.noexec);
-        assert_eq!(t.switches, Switches { write_behind: false, event_loop: false, ..Switches::default() });
+        let off =
+            Switches { write_behind: false, event_loop: false, access_times: false, ..Switches::default() };
+        assert_eq!(t.switches, off, "a read-only mount changes no times either");
         assert_eq!(t.failout_s, Some(0));
         assert_eq!(t.job_from, JobFrom::Variable("PBS_JOBID".to_owned()));
         assert_eq!((t.source, t.metrics.as_str()), (s.source, "none"));

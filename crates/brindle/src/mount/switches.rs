@@ -18,7 +18,7 @@ pub struct Switch {
 }
 
 /// All of them. Every one is on unless it is turned off.
-pub const SWITCHES: [Switch; 9] = [
+pub const SWITCHES: [Switch; 10] = [
     Switch {
         name: "write-behind",
         of: |s| &mut s.write_behind,
@@ -81,6 +81,13 @@ pub const SWITCHES: [Switch; 9] = [
         buys: "so does opening one with O_NONBLOCK, as tar does",
         costs: "a program that means it waits: off, and such opens of such files fail with E6002",
         note: "028",
+    },
+    Switch {
+        name: "access-times",
+        of: |s| &mut s.access_times,
+        buys: "reading a file changes the time of its last access, at most once a day or when the file is newer; policies go by it (`last_access`)",
+        costs: "one request for up to 256 files that were read, every 5 s at most: off (or -o noatime) for backups and indexers; always off with -o ro",
+        note: "045",
     },
 ];
 

@@ -60,6 +60,9 @@ pub struct WhyArgs {
 pub struct PreviewView {
     /// The sum over its words, which a confirmation is about.
     sum: String,
+    /// From when on the file system keeps access times, in seconds since 1970, if the text goes by them: no file counts as unused before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    access_times_since_secs: Option<i64>,
     /// The policies, in order of the text.
     policies: Vec<PolicyLine>,
 }
@@ -129,19 +132,30 @@ pub fn run(args: &Args) -> Result<Done> {
         let client = args.place.connect().await?;
         let engine = Engine::new(client.clone(), Arc::new(HostNames), Options::default());
         let planned = async {
+            let since = engine.access_times(&program).await?;
             let usages = engine.usages(&program).await?;
             let (due, is_due): (Vec<Due>, Vec<bool>) = dues(&program, &engine, &usages).into_iter().unzip();
             let planned = engine.plan(&program, &due).await?;
             let lines = due.iter().zip(is_due).zip(&planned.plans);
-            Ok::<_, Fault>(lines.map(|((due, is_due), plan)| line(&program, due, is_due, plan)).collect())
+            Ok::<_, Fault>(PreviewView {
+                sum: program.sum.clone(),
+                access_times_since_secs: since.map(|since| since.secs),
+                policies: lines.map(|((due, is_due), plan)| line(&program, due, is_due, plan)).collect(),
+            })
         };
         let planned = planned.await;
         client.unmount().await;
-        Ok::<_, Fault>(PreviewView { sum: program.sum.clone(), policies: planned? })
+        planned
     })?;
     if args.output.json() {
         print_json(&view)?;
     } else {
+        if let Some(secs) = view.access_times_since_secs {
+            println!(
+                "access times are kept since {}: last_access counts from then on",
+                crate::rbh::date(secs)
+            );
+        }
         view.policies.iter().for_each(|policy| show(policy, args.all));
     }
     if view.policies.iter().any(|policy| policy.deletes) {

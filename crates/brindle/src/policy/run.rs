@@ -92,7 +92,12 @@ impl PlaceArgs {
     pub async fn connect(&self) -> Result<Arc<Client>> {
         let source = crate::hsm::agent::source(&self.what)?;
         let seams = brindle_stdx::real::seams(tokio::runtime::Handle::current());
-        let switches = Switches { open_prefetch: false, readdir_prefetch: false, ..Switches::default() };
+        let switches = Switches {
+            open_prefetch: false,
+            readdir_prefetch: false,
+            access_times: false,
+            ..Switches::default()
+        };
         let joining = Connect {
             source: &source,
             identity: self.identity.as_deref(),

@@ -136,6 +136,11 @@ pub fn check(args: &CheckArgs) -> Result<Done> {
     for (pos, what) in &program.warnings {
         println!("{pos}: note: {what}");
     }
+    if program.goes_by_access() {
+        println!(
+            "note: last_access begins to count when the file system begins to keep access times; brindle policy preview shows when that was"
+        );
+    }
     for policy in &program.policies {
         println!(
             "policy {} ({}){}",

@@ -22,7 +22,7 @@ const TOP_MAX: usize = 100_000;
     after_help = "Examples:\n  rbh-report -i\n  rbh-report -u foo -S\n  rbh-report --top-users=5 --by-count -P /mnt/scratch/project\n  \
                   rbh-report --class-info -f /etc/brindle/policy.conf --csv\n\
                   Every report looks at the file system as it is now, in one scan. Root only. Not here: --activity (brindle policy status),\n\
-                  --entry-info (brindle policy why), --oldest-files (no access times are kept), --dump-ost (brindle file find -ost), projects, --size-profile."
+                  --entry-info (brindle policy why), --dump-ost (brindle file find -ost), projects, --size-profile."
 )]
 pub struct Args {
     /// Sums by type
@@ -64,6 +64,12 @@ pub struct Args {
     /// So many of the largest files
     #[arg(short = 's', value_name = "N")]
     size: Option<usize>,
+    /// Files that nobody has read for the longest time, as policies count it
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "20")]
+    oldest_files: Option<usize>,
+    /// So many of them
+    #[arg(short = 'o', value_name = "N")]
+    files: Option<usize>,
     /// Empty directories that were changed last the longest ago
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "20")]
     oldest_empty_dirs: Option<usize>,
@@ -118,9 +124,6 @@ pub struct Args {
     /// Taken, without effect
     #[arg(short = 'l', long, hide = true, value_name = "LEVEL")]
     log_level: Option<String>,
-    /// Not kept
-    #[arg(short = 'o', long, hide = true, num_args = 0..=1)]
-    oldest_files: Option<Option<usize>>,
     /// A path in a mount of the file system; the only one that is mounted here without it
     #[arg(value_name = "MNT")]
     mount: Option<PathBuf>,
@@ -136,13 +139,6 @@ trait Report {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Done> {
-    if args.oldest_files.is_some() {
-        return Err(not_here(
-            "--oldest-files",
-            "it goes by access times, and none are kept",
-            "by the last change: brindle file find -type f -mtime +N",
-        ));
-    }
     let needs_text = args.class_info.is_some() || args.filter_class.is_some();
     if needs_text && args.config_file.is_none() {
         return Err(not_here(
@@ -213,11 +209,13 @@ async fn scan(
 /// Lines of single entries have no number of them.
 fn refuse_count_min(args: &Args) -> Result<()> {
     let is_of_entries =
-        [args.top_size, args.size, args.oldest_empty_dirs, args.empty_dirs].iter().any(Option::is_some)
+        [args.top_size, args.size, args.oldest_files, args.files, args.oldest_empty_dirs, args.empty_dirs]
+            .iter()
+            .any(Option::is_some)
             || Dump::new(args).is_some();
     match args.count_min > 0 && is_of_entries {
         true => Err(not_here(
-            "--count-min for --top-size, --oldest-empty-dirs and --dump",
+            "--count-min for --top-size, --oldest-files, --oldest-empty-dirs and --dump",
             "each of their lines is one entry",
             "leave it out, or ask for sums in another command",
         )),
@@ -270,6 +268,9 @@ fn reports(args: &Args) -> Result<Vec<Box<dyn Report>>> {
     if let Some(most) = first(args.top_size, args.size) {
         all.push(Box::new(TopSize(Top::new(most, reverse))));
     }
+    if let Some(most) = first(args.oldest_files, args.files) {
+        all.push(Box::new(OldestFiles(Top::new(most, !reverse))));
+    }
     if let Some(most) = first(args.oldest_empty_dirs, args.empty_dirs) {
         all.push(Box::new(EmptyDirs(Top::new(most, !reverse))));
     }
@@ -277,7 +278,7 @@ fn reports(args: &Args) -> Result<Vec<Box<dyn Report>>> {
         return Err(not_here(
             "report without a name",
             "none was asked for",
-            "-i, -u USER, --user-info, -g GROUP, --group-info, --class-info, --status-info lhsm, --top-users, --top-dirs, --top-size, --oldest-empty-dirs, --dump",
+            "-i, -u USER, --user-info, -g GROUP, --group-info, --class-info, --status-info lhsm, --top-users, --top-dirs, --top-size, --oldest-files, --oldest-empty-dirs, --dump",
         ));
     }
     Ok(all)
@@ -615,6 +616,44 @@ impl Report for TopSize {
     }
 }
 
+/// Files that nobody has read for the longest time.
+struct OldestFiles(Top<Listed>);
+
+impl Report for OldestFiles {
+    fn offer(&mut self, found: &Found, _: &mut Known) {
+        // (Of anything but a file it is not known.)
+        let Some(unread) = found.entry.unread_since else { return };
+        let key = u64::try_from(unread.secs).unwrap_or(0);
+        if self.0.takes(key) {
+            self.0.offer(key, Listed { atime_secs: unread.secs, ..Listed::of(found) });
+        }
+    }
+
+    fn lines(self: Box<Self>, style: Style, known: &mut Known) -> Vec<String> {
+        const COLUMNS: [Column; 7] = [
+            rows::PATH,
+            rows::USER,
+            rows::GROUP,
+            rows::LAST_ACCESS,
+            rows::LAST_MOD,
+            rows::SIZE,
+            rows::FILECLASS,
+        ];
+        let all = self.0.finish().into_iter().map(|file| {
+            vec![
+                file.path.clone(),
+                known.user(file.uid).to_owned(),
+                known.group(file.gid).to_owned(),
+                super::date(file.atime_secs),
+                super::date(file.mtime_secs),
+                style.size(file.size_bytes),
+                file.class.clone(),
+            ]
+        });
+        ranked_lines(style, &COLUMNS, all.collect())
+    }
+}
+
 /// Empty directories that nobody has changed for the longest time.
 struct EmptyDirs(Top<Listed>);
 
@@ -732,8 +771,11 @@ mod tests {
         assert!(nothing.contains("--top-dirs"), "{nothing}");
         assert!(Line::try_parse_from(["rbh-report", "--size-profile"]).is_err());
         assert!(Line::try_parse_from(["rbh-report", "--dump-status", "lhsm:gone"]).is_err());
-        let oldest = run(&args(&["-o", "5"])).unwrap_err().to_string();
-        assert!(oldest.contains("access times"), "{oldest}");
+        let oldest = reports(&args(&["-o", "5", "--oldest-files", "--count-min=2"]))
+            .map(|_| ())
+            .unwrap_err()
+            .to_string();
+        assert!(oldest.contains("--oldest-files"), "{oldest}");
         let class = run(&args(&["--class-info"])).unwrap_err().to_string();
         assert!(class.contains("-f FILE"), "{class}");
     }
