@@ -11,7 +11,7 @@ use crate::run::Cmd;
 /// Longest time for getting packages, of one build, and of the walk.
 const NPM_SECS_MAX: u64 = 300;
 const BUILD_SECS_MAX: u64 = 120;
-const WALK_SECS_MAX: u64 = 240;
+const WALK_SECS_MAX: u64 = 420;
 /// Size of each target.
 const TARGET_SIZE: &str = "1GiB";
 const DEV_SECS_MAX: u64 = 120;
@@ -89,8 +89,10 @@ impl Cluster {
         // Images of their own: how full the disk of this machine is changes nothing.
         let size = ["--ost-size", TARGET_SIZE, "--mdt-size", TARGET_SIZE];
         let up = Cmd::new(&cluster.brindle).args(["dev", "up", "--osts", "2"]).args(size);
-        let up = up.args(["--manager", "--dir"]);
-        let up = up.arg(cluster.state()).arg("--mount").arg(cluster.mount()).limit_secs(DEV_SECS_MAX);
+        let up = up.args(["--manager", "--dir"]).arg(cluster.state()).arg("--mount").arg(cluster.mount());
+        let up = up.arg("--archive").arg(cluster.base.join("archive"));
+        // Where the manager looks for an orchestrator of burst buffers; the walk starts one there.
+        let up = up.env("BRINDLE_BB_SOCKET", cluster.bb_socket()).limit_secs(DEV_SECS_MAX);
         let done = up.run(&logs.join("up.log"));
         if !done.ok() {
             return Err(done.explain());
@@ -109,6 +111,10 @@ impl Cluster {
 
     fn mount(&self) -> PathBuf {
         self.base.join("mnt")
+    }
+
+    fn bb_socket(&self) -> PathBuf {
+        self.base.join("bb.sock")
     }
 
     fn down(&self) -> Result<(), String> {
@@ -140,7 +146,8 @@ fn walk(session: &Session, console: &Path, logs: &Path) -> Report {
         Err(why) => return Report::fail("console::up", why),
     };
     let walk = Cmd::new("node").arg("tests/console.mjs").arg(&url).arg(cluster.mount()).arg(logs);
-    let walk = walk.env("BRINDLE", &cluster.brindle).env("CLUSTER", cluster.state()).dir(console);
+    let walk = walk.env("BRINDLE", &cluster.brindle).env("CLUSTER", cluster.state());
+    let walk = walk.env("BRINDLE_BB_SOCKET", cluster.bb_socket()).dir(console);
     let done = walk.limit_secs(WALK_SECS_MAX).run(&logs.join("walk.log"));
     let mut report = Report::default();
     for _ in done.output().lines().filter(|line| line.starts_with("ok ")) {

@@ -247,6 +247,8 @@ pub enum Event {
     Done(Action),
     /// An action has failed, and why.
     Failed(Action, String),
+    /// Unmounting goes on, and these nodes have nothing of it any more.
+    UnmountedFrom(Vec<String>),
 }
 
 /// The outcome of an event.
@@ -327,6 +329,15 @@ pub fn step(buffer: &Buffer, event: &Event) -> Result<Step> {
         Event::Asked(goal) => asked(buffer, goal),
         Event::Done(action) => Ok(reached(done(buffer, *action))),
         Event::Failed(action, why) => Ok(reached(failed(buffer, *action, why))),
+        Event::UnmountedFrom(nodes) => {
+            let mut fewer = buffer.clone();
+            // The last one leaves when the action is done.
+            let is_left = |node: &String| !nodes.contains(node);
+            if buffer.phase == Phase::Unmounting && buffer.nodes.iter().any(is_left) {
+                fewer.nodes.retain(is_left);
+            }
+            Ok(reached(fewer))
+        }
     }
 }
 

@@ -21,6 +21,7 @@ use brindle_wire::mgs::id_map::{
 };
 use brindle_wire::mgs::nodemap::WatchNodemapsReq;
 
+use crate::enrolment::ClusterFile;
 use crate::identity::{IdentityFile, write_secret};
 
 /// Longest time that the MGS holds a request.
@@ -258,6 +259,28 @@ fn parse_key(line: &str) -> Option<KeyId> {
         *byte = u8::from_str_radix(&line[2 * at..2 * at + 2], 16).ok()?;
     }
     Some(KeyId(key))
+}
+
+/// Follows who was removed from the cluster, and keeps the certificate of this host from running out, for as long as the process runs. Does nothing
+/// where no file beside the identity says which cluster that is. `transport` goes over TCP.
+pub fn follow_cluster(
+    seams: &Seams,
+    identity: &Arc<IdentityFile>,
+    transport: Arc<dyn Transport>,
+    removed: Option<Arc<RemovedKeys>>,
+) -> Result<()> {
+    let conf = identity.path().parent().unwrap_or(Path::new("/"));
+    let Some(file) = ClusterFile::read(conf)? else { return Ok(()) };
+    let (introduction, nids) = (introduction(identity)?, file.nids()?);
+    if let Some(removed) = removed {
+        let way = mgs(seams, transport.clone(), introduction.clone(), nids.clone(), Some(file.fs))?;
+        seams
+            .spawn("access.removed", follow_removed(seams.clone(), way, identity.path().to_owned(), removed));
+    }
+    let own = seams.clone();
+    let way = move || mgs(&own, transport.clone(), introduction.clone(), nids.clone(), None);
+    seams.spawn("access.renew", keep_certificate(seams.clone(), way, identity.clone()));
+    Ok(())
 }
 
 /// Introduction under which a process may ask for a new certificate of this host.

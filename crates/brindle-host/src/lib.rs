@@ -22,6 +22,7 @@ mod loops;
 mod mgt;
 pub mod mounts;
 pub mod move_config;
+pub mod policy;
 pub mod process;
 pub mod replica;
 pub mod requirements;
@@ -30,6 +31,7 @@ pub mod shared;
 pub mod slurm;
 pub mod system;
 pub mod target_dir;
+pub mod users;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

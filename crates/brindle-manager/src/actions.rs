@@ -12,14 +12,12 @@ use brindle_host::cluster::{Event, Killed, On, Started};
 use brindle_types::{Code, Fault, FsName, Result, Role, TargetId};
 use brindle_wire::mgs::hosts::HostChange;
 use brindle_wire::mgs::shared::{SharedChange, SharedTarget};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
 use crate::cluster::Managed;
+use crate::plan::PlanView;
 
 /// What can be asked of a target.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Serve it.
     Start,
@@ -55,27 +53,6 @@ impl std::str::FromStr for Action {
                 .next("start, stop, failover, failback")
         })
     }
-}
-
-/// What would be done, or is being done.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-pub struct PlanView {
-    /// Full name of the target.
-    pub target: String,
-    /// What was asked for.
-    pub action: Action,
-    /// What happens, in a sentence.
-    pub would: String,
-    /// What programs notice of it.
-    pub effects: Vec<String>,
-    /// Whether anything changes; false where it is so already.
-    pub changes: bool,
-    /// The command that does the same.
-    pub command: String,
-    /// The request that does the same.
-    pub request: String,
-    /// Number of the task that does it; none of a plan.
-    pub task: Option<u64>,
 }
 
 /// Whoever carries an action out.
@@ -122,7 +99,7 @@ pub async fn plan(managed: &Managed, name: &str, action: Action) -> Result<Plan>
     let command = command(managed, &place, &way, action, name);
     let view = PlanView {
         target: name.to_owned(),
-        action,
+        action: action.verb().to_owned(),
         would,
         effects: effects(action, target.role),
         changes,

@@ -2,14 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use brindle_admin::place::Place;
 use brindle_admin::servers::Servers;
 use brindle_admin::space::Spaces;
 use brindle_admin::status::Report;
+use brindle_host::bb::protocol::SOCKET_DEFAULT;
 use brindle_host::cluster::{self, Cluster};
+use brindle_host::policy::STATE_DEFAULT;
 use brindle_types::{Nid, Result, TargetId};
 
+use crate::buffers::Orchestrator;
+use crate::clients::Clients;
 use crate::live::state::{Asked, StateView};
 
 /// Most daemons that are asked for their numbers.
@@ -28,6 +33,12 @@ pub struct Managed {
     pub scrape_port: Option<u16>,
     /// Port at which the mount of each host with the role `client` tells numbers.
     pub client_scrape_port: Option<u16>,
+    /// The orchestrator of burst buffers.
+    pub orchestrator: Orchestrator,
+    /// Directory of the policy engine; `None`: the usual one, or that of the development cluster.
+    pub policy_state: Option<PathBuf>,
+    /// Whoever makes mounts for single actions.
+    pub clients: Arc<dyn Clients>,
 }
 
 /// A daemon that tells numbers.
@@ -74,6 +85,20 @@ impl DevProcesses {
 }
 
 impl Managed {
+    /// A cluster with nothing but the usual places beside it.
+    pub fn new(servers: Servers, at: At, clients: Arc<dyn Clients>) -> Managed {
+        Managed {
+            servers,
+            at,
+            scrape_urls: Vec::new(),
+            scrape_port: None,
+            client_scrape_port: None,
+            orchestrator: Orchestrator::new(SOCKET_DEFAULT.into()),
+            policy_state: None,
+            clients,
+        }
+    }
+
     /// The way to the file system. A development cluster may have another one after each start.
     pub fn place(&self) -> Result<Place> {
         match &self.at {
@@ -88,6 +113,17 @@ impl Managed {
             At::Place(_) => None,
             At::Dev(dir) => Some(dir),
         }
+    }
+
+    /// Directory of the policy engine on this host.
+    pub fn policy_state(&self) -> Result<PathBuf> {
+        if let Some(dir) = &self.policy_state {
+            return Ok(dir.clone());
+        }
+        let Some(dir) = self.dev_dir() else { return Ok(PathBuf::from(STATE_DEFAULT)) };
+        let engine = Cluster::load(dir)?.agents.into_iter().find(|agent| agent.policy.is_some());
+        // The state of an engine names its directory as that of its archive.
+        Ok(engine.map_or_else(|| dir.join("policy"), |engine| engine.archive))
     }
 
     /// Server processes of the development cluster.

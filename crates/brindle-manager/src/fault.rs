@@ -32,7 +32,9 @@ pub fn status(code: Code) -> StatusCode {
         Code::NotLoggedIn | Code::LogInRefused => StatusCode::UNAUTHORIZED,
         Code::TooManyTries => StatusCode::TOO_MANY_REQUESTS,
         Code::Bug | Code::AuditFailed => StatusCode::INTERNAL_SERVER_ERROR,
-        Code::NoMgs | Code::TargetDown | Code::Disconnected => StatusCode::SERVICE_UNAVAILABLE,
+        Code::NoMgs | Code::TargetDown | Code::Disconnected | Code::NoOrchestrator => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
         Code::UnknownTarget => StatusCode::NOT_FOUND,
         code => match code.errno() {
             ENOENT => StatusCode::NOT_FOUND,

@@ -5,8 +5,10 @@
 //! | [`access`] | users, roles, sessions, tries to log in, the audit log |
 //! | [`live`] | numbers of the daemons by the second, their history, the state of the cluster |
 //! | [`alerts`] | what is wrong: raised, acknowledged, silenced, ended, told |
-//! | [`actions`], [`tasks`] | what a person asks for: plan, progress, result |
+//! | [`actions`], [`plan`], [`tasks`] | what a person asks for: plan, progress, result |
+//! | [`tiering`], [`policies`], [`buffers`], [`quotas`], [`usage`] | what there is beside targets, and what is asked of it |
 //! | [`api`] | the table of REST endpoints, from which the router and the OpenAPI description are made |
+//! | [`quota_report`] | who is near a limit, told once a day or week |
 //! | [`monitoring`] | what a site's own Prometheus gets |
 //! | [`web`] | HTTP and TLS, security headers, the console's files |
 //!
@@ -18,13 +20,22 @@ pub mod access;
 pub mod actions;
 pub mod alerts;
 pub mod api;
+pub mod buffers;
+pub mod clients;
 pub mod cluster;
 pub mod fault;
 pub mod live;
 pub mod monitoring;
+pub mod names;
+pub mod plan;
+pub mod policies;
+pub mod quota_report;
+pub mod quotas;
 pub mod tasks;
 #[cfg(test)]
 mod tests;
+pub mod tiering;
+pub mod usage;
 pub mod web;
 
 use std::os::unix::fs::DirBuilderExt as _;
@@ -52,7 +63,11 @@ use cluster::Managed;
 use live::history::History;
 use live::rates::Rates;
 use live::state::{self, StateView};
+use names::Names;
+use policies::Previews;
+use quota_report::{Every, Reported};
 use tasks::Tasks;
+use usage::Usages;
 
 /// How often daemons are asked for their numbers.
 const SAMPLE_EVERY_MS: u64 = 1_000;
@@ -84,6 +99,8 @@ pub struct Settings {
     pub registry: Registry,
     /// Where alerts are told.
     pub ways: Ways,
+    /// How often whoever is near a limit is told there.
+    pub quota_report: Option<Every>,
 }
 
 /// A manager.
@@ -113,12 +130,19 @@ pub struct Manager {
     /// What is wrong, and what was.
     pub alerts: Alerts,
     notifier: Notifier,
+    reported: Mutex<Option<Reported>>,
     numbers: Mutex<Arc<Numbers>>,
     certificate_ends_s: Option<i64>,
     hashing: Semaphore,
     live_views: Arc<Semaphore>,
     /// The last looks at who asks for what.
     pub looks: Looks,
+    /// Names of users and groups.
+    pub names: Arc<Names>,
+    /// The last preview of policies.
+    pub previews: Previews,
+    /// The last look at everything.
+    pub usages: Usages,
     history: Mutex<History>,
     state: Mutex<Arc<StateView>>,
     events: broadcast::Sender<LiveEvent>,
@@ -144,11 +168,15 @@ impl Manager {
             registry: settings.registry,
             alerts: Alerts::load(dir, seams.clock.clone())?,
             notifier: Notifier::start(settings.ways),
+            reported: Mutex::new(settings.quota_report.map(|every| Reported::new(dir, every))),
             numbers: Mutex::default(),
             certificate_ends_s: settings.certificate_ends_s,
             hashing: Semaphore::new(HASHING_MAX),
             live_views: Arc::new(Semaphore::new(LIVE_VIEWS_MAX)),
             looks: Looks::default(),
+            names: Arc::new(Names::new(seams.clock.clone())),
+            previews: Previews::default(),
+            usages: Usages::load(dir),
             history: Mutex::new(History::open(dir, seams.wall().secs)?),
             state: Mutex::new(Arc::new(state)),
             events: broadcast::Sender::new(EVENTS_WAITING_MAX),
@@ -193,8 +221,11 @@ impl Manager {
         self.tell("tasks", &self.tasks.view());
     }
 
-    /// Begins what goes on as long as the process: samples and states.
+    /// Begins what goes on as long as the process: samples, states and reports.
     pub fn watch(self: &Arc<Self>) {
+        if let Some(reported) = self.reported.lock().take() {
+            tokio::spawn(quota_report::always(self.clone(), reported));
+        }
         tokio::spawn(sample_always(self.clone()));
         tokio::spawn(look_always(self.clone()));
     }

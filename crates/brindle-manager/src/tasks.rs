@@ -1,7 +1,8 @@
 //! Tasks: actions that are being carried out, and those that were.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use brindle_admin::document::FaultView;
 use brindle_stdx::Clock;
@@ -10,7 +11,7 @@ use parking_lot::Mutex;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::actions::Plan;
+use crate::plan::PlanView;
 
 /// Most tasks that are kept.
 pub const KEPT_MAX: usize = 64;
@@ -24,9 +25,9 @@ const LINES_MAX: usize = 50;
 pub struct TaskView {
     /// Its number, since the manager was started.
     pub id: u64,
-    /// What was asked for: `start`, `stop`, `failover`, `failback`.
+    /// What was asked for: `start`, `failover`, `archive`, `destroy` and so on.
     pub action: String,
-    /// Full name of the target.
+    /// The target, buffer, path or policy that it is done to.
     pub target: String,
     /// Who asked for it.
     pub user: String,
@@ -42,6 +43,8 @@ pub struct TaskView {
     pub fault: Option<FaultView>,
     /// The command that does the same.
     pub command: String,
+    /// Whether it can be given up.
+    pub can_cancel: bool,
 }
 
 /// All tasks.
@@ -61,6 +64,8 @@ pub struct Tasks {
 struct Kept {
     last: u64,
     tasks: VecDeque<TaskView>,
+    /// Those that can be given up and run, by number.
+    cancels: BTreeMap<u64, Arc<AtomicBool>>,
 }
 
 impl Tasks {
@@ -69,14 +74,13 @@ impl Tasks {
         Tasks { clock, tasks: Mutex::default() }
     }
 
-    /// Begins a task, if nothing else is being done to the target; its number.
-    pub fn begin(&self, plan: &Plan, user: &str) -> Result<u64> {
-        let view = &plan.view;
+    /// Begins a task, if nothing else is being done to the same; its number.
+    pub fn begin(&self, view: &PlanView, user: &str, can_cancel: bool) -> Result<u64> {
         let mut kept = self.tasks.lock();
         let running = || kept.tasks.iter().filter(|task| task.state == "running");
         let busy = Fault::new(Code::ManagerBusy)
             .what("cannot")
-            .subject(format!("{} {}", view.action.verb(), view.target))
+            .subject(format!("{} {}", view.action, view.target))
             .data("nothing was changed");
         if let Some(other) = running().find(|task| task.target == view.target) {
             return Err(busy.why(format!(
@@ -96,7 +100,7 @@ impl Tasks {
         let id = kept.last;
         kept.tasks.push_back(TaskView {
             id,
-            action: view.action.verb().to_owned(),
+            action: view.action.clone(),
             target: view.target.clone(),
             user: user.to_owned(),
             state: "running",
@@ -105,7 +109,11 @@ impl Tasks {
             lines: Vec::new(),
             fault: None,
             command: view.command.clone(),
+            can_cancel,
         });
+        if can_cancel {
+            kept.cancels.insert(id, Arc::default());
+        }
         Ok(id)
     }
 
@@ -122,6 +130,26 @@ impl Tasks {
         });
     }
 
+    /// Whether a task was given up.
+    pub fn is_cancelled(&self, id: u64) -> bool {
+        self.tasks.lock().cancels.get(&id).is_some_and(|cancel| cancel.load(Ordering::Relaxed))
+    }
+
+    /// Gives a task up; it ends soon.
+    pub fn cancel(&self, id: u64) -> Result<()> {
+        match self.tasks.lock().cancels.get(&id) {
+            Some(cancel) => cancel.store(true, Ordering::Relaxed),
+            None => {
+                return Err(Fault::new(Code::UnknownResource)
+                    .what("cannot give up")
+                    .subject(format!("task {id}"))
+                    .why("it does not run, or goes on to its end once it has begun")
+                    .data("nothing was changed"));
+            }
+        }
+        Ok(())
+    }
+
     /// Ends a task.
     pub fn end(&self, id: u64, outcome: &Result<String>) {
         let now_s = self.clock.wall().secs;
@@ -129,7 +157,9 @@ impl Tasks {
             Ok(line) => self.progress(id, line.clone()),
             Err(fault) => self.change(id, |task| task.fault = Some(FaultView::from(fault))),
         }
+        self.tasks.lock().cancels.remove(&id);
         self.change(id, |task| {
+            task.can_cancel = false;
             task.ended_s = Some(now_s);
             task.state = if outcome.is_ok() { "done" } else { "failed" };
         });

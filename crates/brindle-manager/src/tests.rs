@@ -8,13 +8,19 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::{Method, Request, Response, StatusCode, header};
 use brindle_admin::place::Place;
+use brindle_client::Client;
+use brindle_hsm::policy::State;
+use brindle_hsm::policy::describe::Description;
 use brindle_stdx::{BoxFuture, Clock, Mono, Timestamp};
+use brindle_types::{Code, Fault, FsName, Result};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
 use crate::access::Role;
 use crate::access::sessions::IDLE_MAX_MS;
 use crate::alerts::notify::Ways;
+use crate::buffers::Orchestrator;
+use crate::clients::Clients;
 use crate::cluster::{At, Managed};
 use crate::web::{Peer, router};
 use crate::{Manager, Settings, make_dir};
@@ -44,6 +50,15 @@ impl Clock for Hand {
     }
 }
 
+/// Nobody mounts anything here.
+struct NoClients;
+
+impl Clients for NoClients {
+    fn connect<'a>(&'a self, _: &'a Place, _: &'a FsName) -> BoxFuture<'a, Result<Arc<Client>>> {
+        Box::pin(async { Err(Fault::new(Code::NoMgs)) })
+    }
+}
+
 const PASSWORD: &str = "correct horse";
 
 /// A manager of a cluster that does not answer, with a user of each role.
@@ -70,17 +85,16 @@ impl Desk {
         seams.clock = clock.clone();
         let place = Place { mgs: vec!["127.0.0.1:1".parse().unwrap()], fs: None, dev: None };
         let managed = Managed {
-            servers,
-            at: At::Place(place),
-            scrape_urls: Vec::new(),
-            scrape_port: None,
-            client_scrape_port: None,
+            orchestrator: Orchestrator::new(dir.path().join("bb.sock")),
+            policy_state: Some(dir.path().join("policy")),
+            ..Managed::new(servers, At::Place(place), Arc::new(NoClients))
         };
         let settings = Settings {
             is_secure: true,
             certificate_ends_s: None,
             registry: brindle_telemetry::Registry::new("process"),
             ways: Ways::default(),
+            quota_report: None,
         };
         let files = dir.path().join("manager");
         make_dir(&files).unwrap();
@@ -177,8 +191,24 @@ async fn the_first_log_in_makes_an_administrator_once() {
 #[tokio::test]
 async fn nothing_is_told_without_a_session_and_forged_ones_are_none() {
     let desk = Desk::with_users();
-    let paths =
-        ["session", "state", "history/10m", "live", "alerts", "tasks", "users", "audit", "openapi.json"];
+    let paths = [
+        "session",
+        "state",
+        "history/10m",
+        "live",
+        "alerts",
+        "tasks",
+        "users",
+        "audit",
+        "openapi.json",
+        "hsm",
+        "hsm/actions",
+        "policies",
+        "policies/preview",
+        "buffers",
+        "quotas/users",
+        "usage",
+    ];
     let forged =
         Browser { cookie: format!("__Host-brindle-session={}", "a".repeat(64)), csrf: "x".to_owned() };
     let plain = Browser { cookie: "brindle-session=1".to_owned(), csrf: "x".to_owned() };
@@ -317,6 +347,35 @@ async fn each_role_may_do_what_it_may_and_no_more() {
         let asked = desk.ask(Some(browser), Method::POST, stop.0, stop.1.clone()).await;
         assert_eq!(code(&asked), (503, "E5001"), "{asked:?}");
     }
+    let (dry, archive) = (json!({ "dry_run": false }), json!({ "path": "/a", "dry_run": false }));
+    let resize = json!({ "bytes": 1, "dry_run": false });
+    for (path, body) in [
+        ("hsm/archive", archive.clone()),
+        ("policies/purge/disable", dry.clone()),
+        ("policies/preview", dry.clone()),
+        ("buffers/7.1/retry", dry.clone()),
+        ("buffers/7.1/resize", resize),
+        ("usage", dry.clone()),
+        ("tasks/1/cancel", dry.clone()),
+    ] {
+        let refused = desk.ask(Some(&vera), Method::POST, &format!("/api/v1/{path}"), body.clone()).await;
+        assert_eq!(code(&refused), (403, "E5042"), "{path}");
+        if path == "usage" {
+            continue;
+        }
+        let asked = desk.ask(Some(&otto), Method::POST, &format!("/api/v1/{path}"), body).await;
+        assert!(!matches!(code(&asked), (403, _) | (401, _) | (200, _)), "{path} {asked:?}");
+    }
+    let limit = json!({ "owner": "7", "inodes_hard": 1, "dry_run": true });
+    for (path, body) in [("buffers/7.1/destroy", dry), ("quotas/users", limit)] {
+        for browser in [&vera, &otto] {
+            let refused =
+                desk.ask(Some(browser), Method::POST, &format!("/api/v1/{path}"), body.clone()).await;
+            assert_eq!(code(&refused), (403, "E5042"), "{path}");
+        }
+        let asked = desk.ask(Some(&ada), Method::POST, &format!("/api/v1/{path}"), body).await;
+        assert_eq!(asked.0.as_u16(), 503, "{path} {asked:?}");
+    }
     let add = json!({ "name": "eve", "role": "administrator", "password": PASSWORD });
     for browser in [&vera, &otto] {
         let attempts = [
@@ -451,6 +510,71 @@ async fn bodies_are_bounded_and_bad_ones_are_named() {
     assert_eq!(code(&unknown), (404, "E5048"));
     let method = desk.ask(Some(&ada), Method::PUT, "/api/v1/users", json!({})).await;
     assert_eq!(code(&method), (404, "E5048"));
+}
+
+#[tokio::test]
+async fn what_is_asked_of_tiering_buffers_and_quotas_must_make_sense() {
+    let desk = Desk::with_users();
+    let ada = desk.log_in("ada").await;
+    let post = async |path: &str, body: Value| {
+        desk.ask(Some(&ada), Method::POST, &format!("/api/v1/{path}"), body).await
+    };
+    let asked = |key: &str, value: &str| json!({ key: value, "dry_run": true });
+    for (path, body) in [
+        ("hsm/archive", json!({ "dry_run": true })),
+        ("hsm/archive", json!({ "path": "/a", "fid": "[0x200000401:0x1:0x0]", "dry_run": true })),
+        ("hsm/archive", json!({ "path": "/a", "archive": 33, "dry_run": true })),
+        ("hsm/archive", asked("path", "relative")),
+        ("hsm/archive", asked("path", "/a/../../b")),
+        ("hsm/archive", asked("path", "/a\u{0}b")),
+        ("hsm/archive", asked("path", &format!("/{}", "x".repeat(5000)))),
+        ("hsm/cancel", asked("fid", "7")),
+        ("hsm/cancel", asked("fid", "[0x1:0x1:0x0]")),
+        ("quotas/users", json!({ "owner": "7", "dry_run": true })),
+        ("quotas/users", json!({ "owner": "7", "inodes_hard": -1, "dry_run": true })),
+        ("policies/none/disable", json!({ "dry_run": true })),
+        ("policies/preview", json!({ "dry_run": true })),
+    ] {
+        let answer = post(path, body.clone()).await;
+        assert_eq!(code(&answer), (400, "E1001"), "{path} {body}: {answer:?}");
+    }
+    for path in ["hsm/remove", "policies/none/delete", "tasks/77/cancel", "tasks/x/cancel"] {
+        let body = if path.starts_with("hsm") { asked("path", "/a") } else { json!({ "dry_run": true }) };
+        assert_eq!(code(&post(path, body).await), (404, "E5048"), "{path}");
+    }
+    assert_eq!(code(&post("quotas/everybody", json!({ "dry_run": true })).await), (404, "E5048"));
+    let silent = desk.ask(Some(&ada), Method::GET, "/api/v1/buffers", json!({})).await;
+    assert_eq!(code(&silent), (503, "E7008"));
+    let (status, engine) = desk.ask(Some(&ada), Method::GET, "/api/v1/policies", json!({})).await;
+    assert_eq!((status, engine["is_running"].as_bool()), (StatusCode::OK, Some(false)), "{engine}");
+    assert!(engine["start"].as_str().unwrap().starts_with("brindle policy run --state "), "{engine}");
+    let (_, usage) = desk.ask(Some(&ada), Method::GET, "/api/v1/usage", json!({})).await;
+    assert_eq!(usage, json!({ "usage": null }));
+}
+
+#[tokio::test]
+async fn a_policy_is_switched_and_the_audit_log_has_it() {
+    let desk = Desk::with_users();
+    let otto = desk.log_in("otto").await;
+    let dir = desk._dir.path().join("policy");
+    let mut state = State::take(&dir).unwrap();
+    state.history.file = "/etc/p.conf".to_owned();
+    state.history.policies = vec![Description { name: "purge".to_owned(), ..Description::default() }];
+    state.save().unwrap();
+    let path = "/api/v1/policies/purge/disable";
+    let (_, plan) = desk.ask(Some(&otto), Method::POST, path, json!({ "dry_run": true })).await;
+    assert_eq!(plan["changes"], true, "{plan}");
+    assert!(!state.is_off("purge"));
+    let (_, done) = desk.ask(Some(&otto), Method::POST, path, json!({ "dry_run": false })).await;
+    assert_eq!(done["command"], format!("brindle policy disable --state {} purge", dir.display()));
+    assert!(state.is_off("purge"));
+    let ada = desk.log_in("ada").await;
+    let (_, audit) = desk.ask(Some(&ada), Method::GET, "/api/v1/audit", json!({})).await;
+    let noted: Vec<String> = audit["records"].as_array().unwrap()[1..3]
+        .iter()
+        .map(|r| format!("{} {} {}", r["action"], r["subject"], r["outcome"]).replace('"', ""))
+        .collect();
+    assert_eq!(noted, ["policy.disable purge done", "policy.disable purge accepted"]);
 }
 
 #[tokio::test]

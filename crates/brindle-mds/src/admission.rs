@@ -159,6 +159,7 @@ impl Request<'_> {
             Op::WatchMappedNodemaps | Op::ListMappedNodemaps | Op::ChangeMappedNodemap => refused(op),
             Op::RecallNotice | Op::InvalidateNotice | Op::LayoutNotice | Op::ReportNotice => refused(op),
             Op::SessionEndNotice | Op::SettleNotice | Op::LeaseNotice | Op::ClosedNotice => refused(op),
+            Op::NodeRegister | Op::NodeOrder => refused(op),
         }
     }
 

@@ -4,7 +4,7 @@
 //! and [`crate::RpcServer`] ends the connections that they have.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use brindle_auth::{KeyId, Proof};
 use brindle_stdx::watch;
@@ -16,6 +16,8 @@ use crate::Nodemaps;
 #[derive(Default)]
 pub struct RemovedKeys {
     keys: watch::Sender<Arc<BTreeSet<KeyId>>>,
+    /// Keys that this process refuses whatever the cluster says.
+    refused: OnceLock<BTreeSet<KeyId>>,
     /// Limits of hosts that are let in.
     pub nodemaps: Arc<Nodemaps>,
 }
@@ -32,8 +34,20 @@ impl RemovedKeys {
         });
     }
 
+    /// Refuses these keys, too, for as long as the process runs. Call it once, before anybody is let in.
+    pub fn refuse(&self, keys: BTreeSet<KeyId>) {
+        // A second call changes nothing: nobody is let in again.
+        let _ = self.refused.set(keys);
+    }
+
     /// Refuses a host that was removed.
     pub fn check(&self, proof: &Proof) -> Result<(), Fault> {
+        if self.refused.get().is_some_and(|refused| refused.contains(&proof.key)) {
+            return Err(Fault::new(Code::HostRemoved)
+                .what("this file system has removed the host")
+                .subject(proof.host.clone())
+                .why(format!("its key {} is in the list of keys that are refused here", proof.key)));
+        }
         if !self.keys.borrow().contains(&proof.key) {
             return Ok(());
         }

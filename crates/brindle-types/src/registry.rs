@@ -402,6 +402,12 @@ codes! {
         "Pages of processes lie in the swap of a job, and a server of its buffer cannot be started. The swap stays on and the buffer is kept. No page is ever read as anything but what was written: a process that needs one waits, or gets SIGBUS.";
     7017 SwapFailed EIO "swap cannot be turned on or off" "read the reason; turning it off is tried again every few seconds"
         "A loop device or the swap on it could not be set up on a node, or the kernel has not given it back in time. A buffer with swap that is still on is kept.";
+    7018 NodeAway ENOTCONN "a compute node does not answer" "start its agent: systemctl start brindle-bb-agent; or, if the node is dead: brindle bb node forget --yes NODE"
+        "The agent of a compute node is not connected, or has not done in time what it was told. A buffer that is to be unmounted there keeps the node, and nothing is staged out or destroyed under it. It goes on by itself when the agent answers, or when an administrator says that the node is dead: then the servers of the buffer refuse that host, so it writes nothing any more.";
+    7019 StaleOrder ESTALE "an order for a compute node is out of date" ""
+        "Each order carries the revision of the buffer's row. The agent of the node has carried out one with a higher revision for the same buffer, so this one was delayed, or comes from an orchestrator that was replaced. Nothing was changed.";
+    7020 NoSuchNode ENOENT "no such compute node" "list them: brindle bb node list; start its agent: brindle bb agent"
+        "No agent of a compute node of this name has registered with the orchestrator. A node is called as the identity of its host says, and Slurm has to call it the same.";
 
     // 8xxx: network and protocol
     8001 BadMagic EPROTO "not a Brindle peer" ""

@@ -5,6 +5,7 @@
 //!
 //! Invariant: bytes never change without a version, a golden file and a sentence in [`version`].
 
+pub mod bb;
 pub mod cache_updates;
 pub mod form;
 pub mod frame;

@@ -116,9 +116,9 @@ ops! {
     170 ProjectGet "project_get" plain [Client];
     171 ProjectSet "project_set" slotted [Client];
     172 QuotaFileRoom "quota_file_room" plain [Client];
-    173 QuotaShow "quota_show" plain [Client];
-    174 QuotaChange "quota_change" plain [Client];
-    175 QuotaList "quota_list" plain [Client];
+    173 QuotaShow "quota_show" plain [Client Administrator];
+    174 QuotaChange "quota_change" plain [Client Administrator];
+    175 QuotaList "quota_list" plain [Client Administrator];
     180 QuotaSet "quota_set" plain [Client];
     181 QuotaRoom "quota_room" plain [Client];
     182 QuotaUse "quota_use" plain [Client];
@@ -221,4 +221,7 @@ ops! {
     505 SettleNotice "settle_notice" plain [Mdt];
     506 LeaseNotice "lease_notice" plain [Mdt];
     507 ClosedNotice "closed_notice" plain [Mdt];
+    // 600-619: between the orchestrator of burst buffers and the agents of compute nodes; no target serves them
+    600 NodeRegister "node_register" plain [Agent];
+    601 NodeOrder "node_order" plain [];
 }

@@ -208,6 +208,8 @@ try_all![
     brindle_wire::notify::SettleNotice,
     brindle_wire::notify::LeaseNotice,
     brindle_wire::notify::ClosedNotice,
+    brindle_wire::bb::NodeRegisterReq,
+    brindle_wire::bb::NodeOrderReq,
 ];
 
 #[test]

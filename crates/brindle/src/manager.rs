@@ -4,24 +4,31 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use brindle_admin::place::Place;
+use brindle_admin::place::{Place, Source};
+use brindle_client::{Client, Switches};
 use brindle_host::announcement::Managing;
+use brindle_host::bb::protocol::{SOCKET_DEFAULT, SOCKET_VARIABLE};
 use brindle_host::process::Said;
 use brindle_manager::alerts::notify::{Ways, mail_address};
 use brindle_manager::alerts::post::{AUTHORITIES_DEFAULT, Webhook};
+use brindle_manager::buffers::Orchestrator;
+use brindle_manager::clients::Clients;
 use brindle_manager::cluster::{At, Managed};
+use brindle_manager::quota_report::Every;
 use brindle_manager::web;
 use brindle_manager::web::local;
 use brindle_manager::web::serve::bind;
 use brindle_manager::web::tls::{self, Protection};
 use brindle_manager::{Manager, Settings};
+use brindle_stdx::BoxFuture;
 use brindle_telemetry::panic;
-use brindle_types::{Code, Fault, Nid, Result};
+use brindle_types::{Code, Fault, FsName, Nid, Result};
 
 use crate::admin::ask::servers;
 use crate::admin::place::{PlaceArgs, one};
 use crate::exit::Done;
 use crate::format::{parse, runtime};
+use crate::mount::{Connect, connect};
 use crate::serve::{failed, say, start_log, stop_signal};
 
 /// Default directory of the manager's files.
@@ -64,6 +71,12 @@ pub struct Args {
     /// Address of a daemon's numbers, such as http://10.0.0.7:9870/metrics; may be given many times
     #[arg(long, value_name = "URL", value_parser = scrape_url)]
     scrape: Vec<String>,
+    /// Socket of the orchestrator of burst buffers on this host
+    #[arg(long, value_name = "SOCKET", env = SOCKET_VARIABLE, hide_env_values = true, default_value = SOCKET_DEFAULT)]
+    bb_socket: PathBuf,
+    /// Directory of the policy engine on this host; /var/lib/brindle/policy, or that of the development cluster
+    #[arg(long, value_name = "DIR")]
+    policy_state: Option<PathBuf>,
     /// Tell alerts to this webhook: a POST of JSON for each that is raised or ended
     #[arg(long, value_name = "URL")]
     webhook: Option<String>,
@@ -79,6 +92,9 @@ pub struct Args {
     /// Program that takes a mail on its standard input, as sendmail does with '-t -i'
     #[arg(long, value_name = "PROGRAM", requires = "mail_to", default_value = SENDMAIL_DEFAULT)]
     sendmail: String,
+    /// Tell once a day or week, by mail and to the webhook, who uses four fifths of a limit: daily or weekly
+    #[arg(long, value_name = "TIME", value_parser = parse::<Every>)]
+    quota_report: Option<Every>,
     /// Certificate for browsers, in PEM; without it the manager makes one and signs it itself
     #[arg(long, value_name = "FILE", requires = "key")]
     certificate: Option<PathBuf>,
@@ -130,6 +146,9 @@ async fn manage(args: &Args) -> Result<()> {
         scrape_urls: args.scrape.clone(),
         scrape_port: args.scrape_port,
         client_scrape_port: args.client_scrape_port,
+        orchestrator: Orchestrator::new(args.bb_socket.clone()),
+        policy_state: args.policy_state.clone(),
+        clients: Arc::new(ShortMounts),
     };
     // Says at once when there is no such cluster.
     managed.place()?;
@@ -151,7 +170,15 @@ async fn manage(args: &Args) -> Result<()> {
         certificate_ends_s: tls.as_ref().and_then(|tls| tls.ends_s),
         registry,
         ways: ways(args)?,
+        quota_report: args.quota_report,
     };
+    if settings.quota_report.is_some() && settings.ways.is_empty() {
+        return Err(Fault::new(Code::BadArgument)
+            .what("cannot send")
+            .subject("--quota-report")
+            .why("neither --mail-to nor --webhook is given")
+            .data("nothing was started"));
+    }
     let manager = Manager::new(seams.clone(), managed, &args.dir, settings)?;
     let local = local::bind(&args.dir)?;
     let listening = bind(args.listen, tls).await?;
@@ -170,6 +197,29 @@ async fn manage(args: &Args) -> Result<()> {
         () = stop => tracing::info!("the manager ends"),
     }
     Ok(())
+}
+
+/// Mounts of the manager, each for one action.
+pub struct ShortMounts;
+
+impl Clients for ShortMounts {
+    fn connect<'a>(&'a self, place: &'a Place, fs: &'a FsName) -> BoxFuture<'a, Result<Arc<Client>>> {
+        Box::pin(async move {
+            let source = Source { mgs: place.mgs.clone(), fs: fs.clone(), subdir: String::new() };
+            let seams = brindle_stdx::real::seams(tokio::runtime::Handle::current());
+            let switches = Switches { open_prefetch: false, readdir_prefetch: false, ..Switches::default() };
+            let joining = Connect {
+                source: &source,
+                identity: None,
+                security: None,
+                switches,
+                sync: false,
+                failout_s: None,
+                mount: "manager".to_owned(),
+            };
+            connect(&joining, seams.tasks.clone()).await
+        })
+    }
 }
 
 /// Where alerts are told.

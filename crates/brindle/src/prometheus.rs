@@ -1,5 +1,7 @@
 //! `brindle prometheus`: what a site's Prometheus needs to know of a file system.
 
+use std::sync::Arc;
+
 use brindle_manager::cluster::{At, Managed};
 use brindle_manager::live::state;
 use brindle_manager::monitoring::discovery;
@@ -9,6 +11,7 @@ use crate::admin::ask::servers;
 use crate::admin::place::{PlaceArgs, one};
 use crate::exit::Done;
 use crate::format::runtime;
+use crate::manager::ShortMounts;
 
 /// The verbs of `brindle prometheus`.
 #[derive(clap::Subcommand)]
@@ -50,11 +53,9 @@ fn targets(args: &TargetsArgs) -> Result<Done> {
     };
     let daemons = runtime()?.block_on(async {
         let managed = Managed {
-            servers: servers(),
-            at,
-            scrape_urls: Vec::new(),
             scrape_port: args.port,
             client_scrape_port: args.client_port,
+            ..Managed::new(servers(), at, Arc::new(ShortMounts))
         };
         let asked = managed.ask().await?;
         // The time is shown nowhere here.

@@ -8,6 +8,7 @@ use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command as Program, Stdio};
+use std::sync::Arc;
 
 use brindle_host::cluster::Cluster;
 use brindle_manager::cluster::{At, Managed};
@@ -21,7 +22,7 @@ use crate::admin::ask::servers;
 use crate::admin::place::{PlaceArgs, one};
 use crate::exit::Done;
 use crate::format::runtime;
-use crate::manager::DIR_DEFAULT;
+use crate::manager::{DIR_DEFAULT, ShortMounts};
 
 /// Most of a log that is taken: its end.
 const LOG_MAX_BYTES: u64 = 8 << 20;
@@ -208,11 +209,9 @@ async fn states(bundle: &mut Bundle, args: &BundleArgs, at: At) -> Result<()> {
         At::Place(_) => args.manager.clone(),
     };
     let managed = Managed {
-        servers: servers(),
-        at,
-        scrape_urls: Vec::new(),
         scrape_port: args.port,
         client_scrape_port: args.client_port,
+        ..Managed::new(servers(), at, Arc::new(ShortMounts))
     };
     let at_s = RealClock.wall().secs;
     let state = match managed.ask().await {

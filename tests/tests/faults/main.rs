@@ -13,6 +13,7 @@ mod alerts;
 mod append;
 mod backup;
 mod bare_hosts;
+mod bb_hosts;
 mod behind;
 mod client;
 mod commands;

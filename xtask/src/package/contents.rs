@@ -3,6 +3,8 @@
 /// Ordinary files of the repository: from, to, permissions.
 pub const FILES: &[(&str, &str, u32)] = &[
     ("deploy/systemd/brindle-serve.service", "usr/lib/systemd/system/brindle-serve.service", 0o644),
+    ("deploy/systemd/brindle-bb.service", "usr/lib/systemd/system/brindle-bb.service", 0o644),
+    ("deploy/systemd/brindle-bb-agent.service", "usr/lib/systemd/system/brindle-bb-agent.service", 0o644),
     ("deploy/systemd/scratch.mount", "usr/share/doc/brindle/examples/scratch.mount", 0o644),
     ("deploy/prometheus/brindle.yml", "usr/share/doc/brindle/examples/prometheus/brindle.yml", 0o644),
     (

@@ -86,6 +86,14 @@ fn all_buffers(each: &mut dyn FnMut(&Buffer, &Goal, &Step)) -> HashSet<Buffer> {
                 for event in [Event::Done(action), Event::Failed(action, "because".to_owned())] {
                     queue.push_back(step(&next.buffer, &event).expect("outcomes are taken").buffer);
                 }
+                if action == Action::Unmount {
+                    // One node is done, and another one is awaited.
+                    let one = Event::UnmountedFrom(vec!["n1".to_owned()]);
+                    let fewer = step(&next.buffer, &one).expect("outcomes are taken").buffer;
+                    assert!(!fewer.nodes.is_empty(), "{fewer:?}");
+                    let failed = Event::Failed(action, "n2 is away".to_owned());
+                    queue.push_back(step(&fewer, &failed).expect("outcomes are taken").buffer);
+                }
             }
         }
     }

@@ -7,22 +7,21 @@
 use std::collections::BTreeMap;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 
 use brindle_bb::{Buffer, Place, Pool, Slice};
 use brindle_objects::space::{Space, WITHHELD};
-use brindle_types::units::format_bytes;
 use brindle_types::{Code, Fault, Result, TargetId};
 use parking_lot::Mutex;
 use rustix::process::{Pid, WaitOptions, waitpid};
 
-use super::orchestrator::{JobLock, short, stopped};
-use super::{Config, GLOBAL, PRIVATE, SWAP, make_dir, persistent_name, private_name};
-use super::{staging, swap, swap_name, unmount};
+use super::node::hub::{Hub, Refused};
+use super::orchestrator::{JobLock, stopped};
+use super::{Config, GLOBAL, Network, PRIVATE, SWAP, make_dir, persistent_name};
+use super::{staging, swap, swap_name};
 use crate::cluster::image::{self, Kind};
-use crate::cluster::{Cluster, Event, Image, Mount, On, Server, Up, alive};
-use crate::{Host, loops, mounts, requirements, system, text};
+use crate::cluster::{Cluster, Event, Image, Mount, On, Reach, Server, Up, alive};
+use crate::{Host, loops, mounts, text};
 
 /// Name of the file system of every buffer.
 const FS: &str = "bb";
@@ -47,7 +46,7 @@ const SPARE_SWAP: &str = ".spare-";
 /// The swap file that is being written.
 const NEW_SWAP: &str = ".new";
 /// Permissions of directories for one user only.
-const OWNER_MODE: u32 = 0o700;
+pub(super) const OWNER_MODE: u32 = 0o700;
 /// Permissions of a directory that a group shares: what is made in it belongs to the group.
 const GROUP_MODE: u32 = 0o2770;
 /// Permissions of a buffer's root, which belongs to root: users pass through to what is theirs.
@@ -55,29 +54,48 @@ const ROOT_MODE: u32 = 0o711;
 
 /// Carries out actions on this host.
 pub struct Actions<'a> {
-    host: &'a Host,
-    config: Config,
+    pub(super) host: &'a Host,
+    pub(super) config: Config,
+    /// The agents of compute nodes, where this host takes any.
+    hub: Option<Hub>,
     /// One lock a buffer for starting it again: several jobs may find at once that a persistent one does not run.
     starts: Mutex<BTreeMap<u64, Arc<Mutex<()>>>>,
 }
 
 impl<'a> Actions<'a> {
     /// On a host.
-    pub fn new(host: &'a Host, config: Config) -> Actions<'a> {
-        Actions { host, config, starts: Mutex::new(BTreeMap::new()) }
+    pub fn new(host: &'a Host, config: Config) -> Result<Actions<'a>> {
+        let hub = config.network.as_ref().map(|network| Hub::start(host, network)).transpose()?;
+        Ok(Actions { host, config, hub, starts: Mutex::new(BTreeMap::new()) })
     }
 
-    fn work_dir(&self, serial: u64) -> PathBuf {
+    /// The agents of compute nodes.
+    pub(super) fn hub(&self) -> Option<&Hub> {
+        self.hub.as_ref()
+    }
+
+    /// How hosts elsewhere reach the servers of a buffer.
+    fn reach(&self, serial: u64) -> Option<Reach> {
+        let Network { address, identity, .. } = self.config.network.clone()?;
+        Some(Reach { address, identity, refused: self.refused_file(serial) })
+    }
+
+    /// The keys of hosts that the servers of a buffer refuse.
+    pub(super) fn refused_file(&self, serial: u64) -> PathBuf {
+        self.work_dir(serial).join("refused")
+    }
+
+    pub(super) fn work_dir(&self, serial: u64) -> PathBuf {
         self.config.dir.join("buffers").join(serial.to_string())
     }
 
     /// Where the buffer is mounted for staging.
-    fn stage_mount(&self, serial: u64) -> PathBuf {
+    pub(super) fn stage_mount(&self, serial: u64) -> PathBuf {
         self.config.dir.join("stage").join(serial.to_string())
     }
 
     /// Does something with the cluster of a buffer.
-    fn on<T>(&self, serial: u64, work: impl FnOnce(&On) -> Result<T>) -> Result<T> {
+    pub(super) fn on<T>(&self, serial: u64, work: impl FnOnce(&On) -> Result<T>) -> Result<T> {
         let tell = |event: Event| match event {
             Event::Warning(fault) => tracing::warn!(%fault, serial, "of a buffer"),
             event => tracing::debug!(?event, serial, "of a buffer"),
@@ -101,7 +119,11 @@ impl<'a> Actions<'a> {
             let dir = slice_dir(pool, slice)?;
             dir.parent().map_or(Ok(()), make_private_dir)?;
         }
-        self.cluster_of(buffer, pool)?.save(&work)?;
+        let cluster = self.cluster_of(buffer, pool)?;
+        if let Some(reach) = &cluster.reach {
+            Refused::open(&reach.refused)?.save()?;
+        }
+        cluster.save(&work)?;
         self.start(buffer.serial)?;
         self.withhold(buffer.serial, &buffer.slices)?;
         self.give_to_owner(buffer)
@@ -111,6 +133,7 @@ impl<'a> Actions<'a> {
     fn cluster_of(&self, buffer: &Buffer, pool: &Pool) -> Result<Cluster> {
         let fs = FS.parse().map_err(|why: String| Fault::new(Code::Bug).why(why))?;
         let mut cluster = Cluster::new(fs);
+        cluster.reach = self.reach(buffer.serial);
         let log = self.work_dir(buffer.serial).join("log");
         let first =
             buffer.slices.first().ok_or_else(|| Fault::new(Code::Bug).what("a buffer has no slices"))?;
@@ -222,7 +245,7 @@ impl<'a> Actions<'a> {
     }
 
     /// Starts its cluster as it was stored.
-    fn start(&self, serial: u64) -> Result<()> {
+    pub(super) fn start(&self, serial: u64) -> Result<()> {
         let up = Up {
             archive: None,
             manager: false,
@@ -282,7 +305,7 @@ impl<'a> Actions<'a> {
     }
 
     /// Keeps others from starting and ending servers of a buffer.
-    fn start_lock(&self, serial: u64) -> Arc<Mutex<()>> {
+    pub(super) fn start_lock(&self, serial: u64) -> Arc<Mutex<()>> {
         let mut starts = self.starts.lock();
         starts.retain(|_, lock| Arc::strong_count(lock) > 1);
         starts.entry(serial).or_default().clone()
@@ -320,7 +343,7 @@ impl<'a> Actions<'a> {
     }
 
     /// Gives each node a swap file of its own, which keeps its name until the buffer is destroyed.
-    fn assign_swap(&self, buffer: &Buffer) -> Result<()> {
+    pub(super) fn assign_swap(&self, buffer: &Buffer) -> Result<()> {
         let Some(wanted) = &buffer.swap else { return Ok(()) };
         self.ensure_runs(buffer.serial)?;
         let dir = self.stage_mount(buffer.serial).join(SWAP);
@@ -337,53 +360,6 @@ impl<'a> Actions<'a> {
                 None => make_swap_file(&dir, &file, wanted.bytes, &|| None)?,
             }
         }
-        Ok(())
-    }
-
-    /// The swap file of a node, as the node sees it.
-    fn swap_file(&self, buffer: &Buffer, node: &str) -> PathBuf {
-        self.config.mount_point(node, &swap_name(&buffer.token)).join(SWAP).join(node)
-    }
-
-    /// Turns swap on, in a mount of its own whose daemon keeps its memory locked: what the job does with its files never delays a page.
-    fn swap_on(&self, buffer: &Buffer, node: &str, source: &str) -> Result<()> {
-        let name = swap_name(&buffer.token);
-        if mounts::is_dead(&self.config.mount_point(node, &name)) {
-            // A daemon that has died; who had pages there has lost them, and has been told with SIGBUS.
-            swap::turn_off(&self.swap_file(buffer, node), node)?;
-        }
-        self.mount_on(buffer, node, &name, source, &["--lock-memory", "-owrite-behind=off"])?;
-        swap::turn_on(&self.swap_file(buffer, node)).map_err(|fault| fault.why(format!("on node {node}")))
-    }
-
-    /// Turns swap off on a node. Pages that lie in it have to be read: the servers run, or the node is told of.
-    fn swap_off(&self, buffer: &Buffer, node: &str, gives_up: bool) -> Result<()> {
-        let (file, name) = (self.swap_file(buffer, node), swap_name(&buffer.token));
-        let at = self.config.mount_point(node, &name);
-        let used_bytes = swap::used_bytes(&file)?;
-        if used_bytes > 0 && !mounts::is_dead(&at) {
-            match self.ensure_runs(buffer.serial) {
-                Ok(()) => Ok(()),
-                // Without its daemon every read is an error, instead of waiting for a server.
-                Err(fault) if gives_up => {
-                    tracing::warn!(%fault, job = buffer.token, node, used_bytes, "pages in swap are given up");
-                    unmount::end_daemon(&at)
-                }
-                Err(fault) => Err(fault),
-            }
-            .map_err(|fault| {
-                Fault::new(Code::SwapLost)
-                    .what("swap stays on: node")
-                    .subject(node.to_owned())
-                    .why(format!("{} of pages are in it", format_bytes(used_bytes)))
-                    .why(short(&fault))
-                    .data("the buffer is kept")
-            })?;
-        }
-        swap::turn_off(&file, node)?;
-        unmount::unmount(&at)?;
-        // One that is not there, or that somebody put something into, is none of the buffer.
-        let _ = std::fs::remove_dir(&at);
         Ok(())
     }
 
@@ -413,7 +389,7 @@ impl<'a> Actions<'a> {
     }
 
     /// What each node mounts of a job: below which name, from where.
-    fn sources(&self, buffer: &Buffer) -> Result<Vec<(String, String)>> {
+    pub(super) fn sources(&self, buffer: &Buffer) -> Result<Vec<(String, String)>> {
         let own = buffer.has_directory().then(|| (buffer.token.clone(), buffer.serial));
         let used = buffer.uses.iter().map(|used| (persistent_name(&buffer.token, &used.name), used.serial));
         let all = own.into_iter().chain(used);
@@ -421,115 +397,11 @@ impl<'a> Actions<'a> {
     }
 
     /// The source that mount(8) takes for a buffer. Its servers run on return.
-    fn source_of(&self, serial: u64) -> Result<String> {
+    pub(super) fn source_of(&self, serial: u64) -> Result<String> {
         self.ensure_runs(serial)?;
         let cluster = Cluster::load(&self.work_dir(serial))?;
         let mgs = cluster.mgs().ok_or_else(|| Fault::new(Code::NoMgs).subject(format!("buffer {serial}")))?;
         Ok(format!("{}:{}:/{}", mgs.host, mgs.port, cluster.fs))
-    }
-
-    /// Mounts what the job has on all its nodes at once.
-    pub fn mount(&self, buffer: &Buffer) -> Result<()> {
-        let sources = self.sources(buffer)?;
-        self.assign_swap(buffer)?;
-        let swap = buffer.swap.as_ref().map(|_| self.source_of(buffer.serial)).transpose()?;
-        let swap = swap.as_deref();
-        let outcomes: Vec<Result<()>> = std::thread::scope(|scope| {
-            let mount = |node: &str| {
-                let all = &mut sources.iter();
-                all.try_for_each(|(name, source)| self.mount_on(buffer, node, name, source, &[]))?;
-                self.bind_private(buffer, node)?;
-                swap.map_or(Ok(()), |source| self.swap_on(buffer, node, source))
-            };
-            let running: Vec<_> = buffer.nodes.iter().map(|node| scope.spawn(move || mount(node))).collect();
-            running
-                .into_iter()
-                .map(|thread| {
-                    thread.join().unwrap_or_else(|_| Err(Fault::new(Code::Bug).what("a mount panicked")))
-                })
-                .collect()
-        });
-        outcomes.into_iter().collect()
-    }
-
-    fn mount_on(
-        &self,
-        buffer: &Buffer,
-        node: &str,
-        name: &str,
-        source: &str,
-        options: &[&str],
-    ) -> Result<()> {
-        let at = self.config.mount_point(node, name);
-        let is_ours = |line: &mounts::MountLine| line.source == source;
-        if mounts::find(&at).is_some_and(|line| is_ours(&line)) && !mounts::is_dead(&at) {
-            return Ok(());
-        }
-        requirements::free_mount_point(&at)?;
-        make_dir(&at)?;
-        let log = self.work_dir(buffer.serial).join("log").join(format!("node-{node}-{name}.log"));
-        let mut command = Command::new(&self.host.program);
-        command.arg("mount").arg(format!("--log={}", log.display())).args(options).arg(source).arg(&at);
-        system::run(&mut command, "brindle").map_err(|fault| fault.why(format!("on node {node}")))
-    }
-
-    /// Shows a node its own directory, where the job has such. Everything on the way to it belongs to root: no user can put a link there.
-    fn bind_private(&self, buffer: &Buffer, node: &str) -> Result<()> {
-        if !buffer.has_directory() || !buffer.access.is_private() {
-            return Ok(());
-        }
-        let own = self.config.mount_point(node, &buffer.token).join(PRIVATE).join(node);
-        let at = self.config.mount_point(node, &private_name(&buffer.token));
-        if mounts::find(&at).is_some() {
-            // What an earlier try has left may be of a daemon that has died.
-            unmount::unbind(&at)?;
-        }
-        make_dir(&own)?;
-        chown(&own, Some(buffer.uid), Some(buffer.gid)).map_err(|e| cannot_give(&own, &e))?;
-        let mode = std::fs::Permissions::from_mode(OWNER_MODE);
-        std::fs::set_permissions(&own, mode).map_err(|e| cannot_give(&own, &e))?;
-        make_dir(&at)?;
-        rustix::mount::mount_bind(&own, &at).map_err(|e| {
-            Fault::io(Code::MountFailed, "cannot mount", at.display().to_string(), &e.into())
-                .why(format!("on node {node}"))
-        })
-    }
-
-    /// Unmounts everything of the job from all its nodes; programs that are still there lose it. A node where that fails delays no other one.
-    /// `gives_up`: pages in swap whose server cannot be started are lost, and the processes that need them get SIGBUS.
-    pub fn unmount(&self, buffer: &Buffer, gives_up: bool) -> Result<()> {
-        let off = |node| self.unmount_from(buffer, node, gives_up);
-        let outcomes: Vec<Result<()>> = buffer.nodes.iter().map(|node| off(node)).collect();
-        outcomes.into_iter().collect()
-    }
-
-    /// Swap last: a page is a process's memory, and the rest is not.
-    fn unmount_from(&self, buffer: &Buffer, node: &str, gives_up: bool) -> Result<()> {
-        let used = buffer.uses.iter().map(|used| persistent_name(&buffer.token, &used.name));
-        let names: Vec<String> = std::iter::once(buffer.token.clone()).chain(used).collect();
-        let private = self.config.mount_point(node, &private_name(&buffer.token));
-        unmount::unbind(&private)?;
-        let mounted: Vec<PathBuf> = names.iter().map(|name| self.config.mount_point(node, name)).collect();
-        for at in &mounted {
-            unmount::unmount(at)?;
-        }
-        for at in mounted.iter().chain([&private]) {
-            // A directory that is not there, or that somebody put something into, is none of the buffer.
-            let _ = std::fs::remove_dir(at);
-        }
-        buffer.swap.as_ref().map_or(Ok(()), |_| {
-            self.swap_off(buffer, node, gives_up).map_err(|fault| {
-                let mend = if fault.code == Code::SwapLost {
-                    "mend it, or give the pages up: brindle bb destroy --yes"
-                } else {
-                    "free memory on the node"
-                };
-                let job = &buffer.token;
-                let end =
-                    format!("when brindle bb list says 'unmounted', end the job: scancel --hurry {job}");
-                fault.next(format!("{mend}; it is tried again every few seconds; {end}"))
-            })
-        })
     }
 
     /// Removes everything of it.
@@ -639,7 +511,7 @@ pub fn too_full(buffer: &Buffer) -> Fault {
         .data("nothing was changed")
 }
 
-fn cannot_give(dir: &Path, e: &std::io::Error) -> Fault {
+pub(super) fn cannot_give(dir: &Path, e: &std::io::Error) -> Fault {
     Fault::io(Code::NotWritable, "cannot give to its user", dir.display().to_string(), e)
 }
 
@@ -678,7 +550,7 @@ fn remove_tree(dir: &Path) -> Result<()> {
 }
 
 /// Processes that this one has started and that have ended leave nothing behind in the kernel.
-fn reap(cluster: &Cluster) {
+pub(super) fn reap(cluster: &Cluster) {
     let servers = cluster.servers.iter().filter_map(|s| s.run.as_ref());
     for run in servers.chain(cluster.mounts.iter().filter_map(|m| m.run.as_ref())) {
         if let Some(pid) = i32::try_from(run.identity.pid).ok().and_then(Pid::from_raw) {

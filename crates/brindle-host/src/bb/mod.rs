@@ -8,6 +8,8 @@
 
 pub mod actions;
 pub mod copy;
+mod mounting;
+pub mod node;
 pub mod orchestrator;
 pub mod persistent;
 pub mod protocol;
@@ -24,6 +26,7 @@ use std::time::Duration;
 
 use brindle_types::{Code, Fault, Result};
 
+pub use node::hub::Network;
 pub use orchestrator::Orchestrator;
 
 /// [`Config::keep_discarded`] unless told otherwise.
@@ -44,17 +47,17 @@ pub struct Config {
     pub nodes_dir: Option<PathBuf>,
     /// How long a buffer is kept that a hurried teardown has thrown away while its files had still to be staged out.
     pub keep_discarded: Duration,
+    /// How compute nodes on other hosts reach this one; `None`: they do not.
+    pub network: Option<Network>,
     /// The user, beside root, that may ask for everything: the one that slurmctld runs as.
     pub slurm_uid: u32,
 }
 
 impl Config {
-    /// Where something of a job is mounted on a node, seen from here. `name`: the token of the job, [`private_name`], [`persistent_name`].
-    pub fn mount_point(&self, node: &str, name: &str) -> PathBuf {
-        match &self.nodes_dir {
-            Some(dir) => dir.join(node).join(name),
-            None => self.mount_root.join(name),
-        }
+    /// Directory of the mounts of a node that is on this machine, seen from here. Their names: the token of a job, [`private_name`],
+    /// [`persistent_name`], [`swap_name`].
+    pub fn mounts_of(&self, node: &str) -> PathBuf {
+        self.nodes_dir.as_ref().map_or_else(|| self.mount_root.clone(), |dir| dir.join(node))
     }
 
     /// The directory of a job's buffer, as the job sees it.
@@ -70,26 +73,6 @@ impl Config {
     /// A persistent buffer, as the job sees it.
     pub fn persistent(&self, token: &str, name: &str) -> PathBuf {
         self.mount_root.join(persistent_name(token, name)).join(GLOBAL)
-    }
-
-    /// Refuses a node that this orchestrator cannot mount on.
-    pub fn refuse_foreign_node(&self, node: &str) -> Result<()> {
-        let refused = |why: &str| {
-            Fault::new(Code::BadArgument)
-                .what("cannot mount on node")
-                .subject(node.to_owned())
-                .why(why.to_owned())
-        };
-        if !is_plain(node) {
-            return Err(refused("it is no name of a node"));
-        }
-        match &self.nodes_dir {
-            Some(dir) if dir.join(node).is_dir() => Ok(()),
-            Some(_) => Err(refused("the cluster of brindle dev slurm has no such node")),
-            None if node == crate::name() => Ok(()),
-            None => Err(refused("this release mounts on the host of the orchestrator only")
-                .next("run the job on that host, or try a cluster of several nodes: brindle dev slurm up")),
-        }
     }
 }
 

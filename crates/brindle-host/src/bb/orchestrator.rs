@@ -96,7 +96,7 @@ impl<'a> Orchestrator<'a> {
         })?;
         let store = Store::open(host, &config.dir)?;
         store.make_pool(&Pool::new(POOL_DEFAULT, GRANULE_DEFAULT_BYTES))?;
-        let actions = Actions::new(host, config.clone());
+        let actions = Actions::new(host, config.clone())?;
         let (serials, locks) = (Mutex::new(()), Mutex::new(BTreeMap::new()));
         let orchestrator = Orchestrator { config, store, actions, serials, locks, _dir: lock };
         orchestrator.reconcile()?;
@@ -150,7 +150,7 @@ impl<'a> Orchestrator<'a> {
             }
             Request::Paths(token) => Ok(self.paths(&self.live(token)?.1)),
             Request::PreRun(token, nodes) => {
-                nodes.iter().try_for_each(|node| self.config.refuse_foreign_node(node))?;
+                nodes.iter().try_for_each(|node| self.refuse_foreign_node(node))?;
                 self.pre_run(token, nodes)
             }
             Request::PostRun(token) => self.step(token, &Goal::PostRun),
@@ -163,6 +163,8 @@ impl<'a> Orchestrator<'a> {
             Request::CreatePersistent(create) => self.create(create),
             Request::Bricks => Ok(Reply::Bricks(self.store.pools()?)),
             Request::AddBrick { pool, name, dir, bytes } => self.add_brick(pool, name, dir, *bytes),
+            Request::Nodes => Ok(Reply::Nodes(self.nodes()?)),
+            Request::ForgetNode(node) => self.forget_node(node),
         }
     }
 
@@ -382,13 +384,15 @@ impl<'a> Orchestrator<'a> {
         Ok(Reply::Done(String::new()))
     }
 
-    /// Keeps the servers of swap running, and goes on with unmounting where it failed or was cut off on a node that has swap: whatever the node lacked, it may have now.
-    pub(super) fn look_after_swap(&self) {
-        let all = match self.store.buffers() {
-            Ok(all) => all,
-            Err(fault) => return tracing::warn!(%fault, "cannot look after swap"),
+    /// Keeps the servers of swap running, and goes on with unmounting where it failed or was cut off: whatever a node lacked, it may have now; one that
+    /// was away may be back, or given up.
+    pub(super) fn look_after_nodes(&self) {
+        let (all, keys) = match self.store.buffers().and_then(|all| Ok((all, self.node_keys()?))) {
+            Ok(found) => found,
+            Err(fault) => return tracing::warn!(%fault, "cannot look after nodes"),
         };
-        let concerns = |b: &Buffer| b.swap.is_some() && matches!(b.phase, Phase::Mounted | Phase::Unmounting);
+        let concerns =
+            |b: &Buffer| (b.swap.is_some() && b.phase == Phase::Mounted) || self.may_go_on(b, &keys);
         for (_, buffer) in all.into_iter().filter(|(_, b)| concerns(b)) {
             let lock = self.lock_of(&buffer.token);
             // Whoever works on it sees to it, too.
@@ -399,14 +403,17 @@ impl<'a> Orchestrator<'a> {
                 Some((_, b)) if b.phase == Phase::Mounted => self.actions.ensure_runs(serial),
                 Some((version, b)) if b.phase == Phase::Unmounting && !b.nodes.is_empty() => {
                     self.pursue(&lock, version, b, &Goal::PostRun)?;
-                    tracing::info!(job, serial, "its swap is off now");
+                    tracing::info!(job, serial, "it is unmounted from all nodes now");
                     Ok(())
                 }
                 _ => Ok(()),
             });
             if let Err(fault) = done {
-                tracing::warn!(%fault, job, serial, "processes may wait for their pages in swap");
+                tracing::warn!(%fault, job, serial, "nodes still have something of the job");
             }
+        }
+        if let Err(fault) = self.drop_forgotten() {
+            tracing::warn!(%fault, "cannot remove nodes that were given up");
         }
     }
 
@@ -500,7 +507,7 @@ impl<'a> Orchestrator<'a> {
             }
             buffer = next.buffer;
             let Some(action) = next.action else { return Ok(Reached { buffer }) };
-            let mut outcome = self.carry_out(job, action, &buffer, goal);
+            let mut outcome = self.carry_out(job, action, (version, &mut buffer), goal);
             if action == Action::Mount && job.stops() {
                 // Whoever asked was killed before it could be told: the job does not start.
                 outcome = outcome.and_then(|()| Err(stopped(&buffer.token)));
@@ -525,7 +532,14 @@ impl<'a> Orchestrator<'a> {
         Err(Fault::new(Code::Bug).what("a goal was not reached").subject(format!("{goal:?}")))
     }
 
-    fn carry_out(&self, job: &JobLock, action: Action, buffer: &Buffer, goal: &Goal) -> Result<()> {
+    /// Nodes from which a buffer was unmounted leave it, also where others are awaited. The version is that of its row.
+    fn carry_out(
+        &self,
+        job: &JobLock,
+        action: Action,
+        (version, buffer): (u64, &mut Buffer),
+        goal: &Goal,
+    ) -> Result<()> {
         if job.stops() && !matches!(goal, Goal::Teardown { .. } | Goal::Drop) {
             return Err(stopped(&buffer.token));
         }
@@ -533,8 +547,15 @@ impl<'a> Orchestrator<'a> {
         match action {
             Action::Make => self.actions.make(buffer, &self.store.pool(&buffer.pool)?),
             Action::StageIn => self.actions.stage(buffer, true, job),
-            Action::Mount => self.actions.mount(buffer),
-            Action::Unmount => self.actions.unmount(buffer, *goal == Goal::Drop),
+            Action::Mount => self.actions.mount(buffer, version, &self.node_keys()?),
+            Action::Unmount => {
+                let keys = self.node_keys()?;
+                let (done, outcome) = self.actions.unmount(buffer, version, &keys, *goal == Goal::Drop);
+                if outcome.is_err() {
+                    *buffer = life::step(buffer, &Event::UnmountedFrom(done))?.buffer;
+                }
+                outcome
+            }
             Action::StageOut => self.actions.stage(buffer, false, job),
             Action::Resize => self.actions.resize(buffer, &self.store.pool(&buffer.pool)?),
             Action::Shrink => self.actions.shrink(buffer),

@@ -84,6 +84,10 @@ pub enum Request {
         /// Its capacity.
         bytes: u64,
     },
+    /// The compute nodes.
+    Nodes,
+    /// A compute node is dead: nothing waits for it any longer.
+    ForgetNode(String),
 }
 
 /// A request for a buffer.
@@ -191,6 +195,21 @@ pub enum Reply {
     Buffers(Vec<Buffer>),
     /// Answer to `Bricks`.
     Bricks(Vec<Pool>),
+    /// Answer to `Nodes`.
+    Nodes(Vec<NodeState>),
+}
+
+/// A compute node.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NodeState {
+    /// Its name.
+    pub name: String,
+    /// The address that its agent called from last; empty of the orchestrator's own host.
+    pub address: String,
+    /// `local`, `up`, `silent`, `away` or `forgotten`.
+    pub state: String,
+    /// Jobs that may have something mounted there.
+    pub buffers: Vec<String>,
 }
 
 /// The socket that was asked for, or the usual one.

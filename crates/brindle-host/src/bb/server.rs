@@ -49,10 +49,11 @@ pub fn serve(orchestrator: &Orchestrator, listener: &UnixListener) {
             loop {
                 orchestrator.expire();
                 orchestrator.settle();
-                orchestrator.look_after_swap();
+                orchestrator.look_after_nodes();
                 std::thread::sleep(EXPIRE_EVERY);
             }
         });
+        scope.spawn(|| orchestrator.register_nodes());
         scope.spawn(|| {
             loop {
                 orchestrator.grow_full_ones();

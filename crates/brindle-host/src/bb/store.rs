@@ -1,14 +1,14 @@
 //! The rows of pools and buffers, in the embedded configuration store.
 //!
-//! `bb/pool/NAME` and `bb/buffer/SERIAL`, as JSON. Each change is a compare-and-swap, and durable when it returns.
+//! `bb/pool/NAME`, `bb/buffer/SERIAL` and `bb/node/NAME`, as JSON. Each change is a compare-and-swap, and durable when it returns.
 
 use std::path::Path;
 
 use brindle_bb::{Buffer, Pool};
 use brindle_config::{ConfigStore, Entry, LocalStore, Swap};
 use brindle_types::{Code, Fault, Result};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use crate::{Host, text};
 
@@ -16,8 +16,24 @@ use crate::{Host, text};
 const POOLS: &str = "bb/pool/";
 /// Where buffers are.
 const BUFFERS: &str = "bb/buffer/";
+/// Where compute nodes are.
+const NODES: &str = "bb/node/";
 /// How often a change that lost against another one is tried.
 const TRIES_MAX: usize = 100;
+
+/// A compute node whose agent has registered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeRow {
+    /// Its name: that of the host in its identity, and in Slurm.
+    pub name: String,
+    /// The address that its agent called from last.
+    pub address: String,
+    /// The key of its host, in hexadecimal digits.
+    pub key: String,
+    /// Whether an administrator has said that it is dead, and it has not come back since.
+    #[serde(default)]
+    pub forgotten: bool,
+}
 
 /// The rows.
 pub struct Store<'a> {
@@ -106,6 +122,44 @@ impl<'a> Store<'a> {
     /// Removes the row of a buffer.
     pub fn remove(&self, version: u64, buffer: &Buffer) -> Result<()> {
         self.swap(buffer.serial, version, None).map(|_| ())
+    }
+
+    /// All compute nodes, by name.
+    pub fn nodes(&self) -> Result<Vec<NodeRow>> {
+        self.host.wait(self.store.list(NODES))?.iter().map(decode).collect()
+    }
+
+    /// A compute node.
+    pub fn node(&self, name: &str) -> Result<Option<NodeRow>> {
+        self.host.wait(self.store.get(&format!("{NODES}{name}")))?.as_ref().map(decode).transpose()
+    }
+
+    /// Writes the row of a node, where it is another one; the row before.
+    pub fn set_node(&self, row: &NodeRow) -> Result<Option<NodeRow>> {
+        let (key, value) = (format!("{NODES}{}", row.name), encode(row));
+        for _ in 0..TRIES_MAX {
+            let entry = self.host.wait(self.store.get(&key))?;
+            let before: Option<NodeRow> = entry.as_ref().map(decode).transpose()?;
+            let version = entry.map_or(0, |entry| entry.version);
+            if before.as_ref() == Some(row) {
+                return Ok(before);
+            }
+            if let Swap::Done(_) = self.host.wait(self.store.compare_and_swap(&key, version, Some(&value)))? {
+                return Ok(before);
+            }
+        }
+        Err(Fault::new(Code::BufferBusy).what("cannot note the node").subject(row.name.clone()))
+    }
+
+    /// Removes the row of a node, unless it has changed meanwhile.
+    pub fn remove_node(&self, row: &NodeRow) -> Result<()> {
+        let key = format!("{NODES}{}", row.name);
+        let Some(entry) = self.host.wait(self.store.get(&key))? else { return Ok(()) };
+        if decode::<NodeRow>(&entry)? != *row {
+            return Ok(());
+        }
+        // One that has changed at this moment has come back, and stays.
+        self.host.wait(self.store.compare_and_swap(&key, entry.version, None)).map(drop)
     }
 
     fn swap(&self, serial: u64, version: u64, value: Option<&[u8]>) -> Result<u64> {

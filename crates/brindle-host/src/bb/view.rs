@@ -6,6 +6,8 @@ use brindle_bb::{Buffer, Pool};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::protocol::NodeState;
+
 /// Buffers.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct BuffersView {
@@ -100,6 +102,34 @@ impl From<&Buffer> for BufferView {
             reason: buffer.reason.clone(),
             steps: steps(buffer),
         }
+    }
+}
+
+/// Compute nodes.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct NodesView {
+    /// The nodes: the orchestrator's own host, then those with agents, by name.
+    pub nodes: Vec<NodeView>,
+}
+document!(NodesView, "brindle.burst-buffer-nodes", 1);
+
+/// A compute node.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct NodeView {
+    /// Its name.
+    pub name: String,
+    /// The address that its agent called from last; empty of the orchestrator's own host.
+    pub address: String,
+    /// `local` (the orchestrator's own host), `up`, `silent` (connected, and not heard of for 15 s), `away` or `forgotten`.
+    pub state: String,
+    /// Jobs that may have something mounted there.
+    pub buffers: Vec<String>,
+}
+
+impl From<NodeState> for NodeView {
+    fn from(node: NodeState) -> NodeView {
+        let NodeState { name, address, state, buffers } = node;
+        NodeView { name, address, state, buffers }
     }
 }
 

@@ -33,7 +33,9 @@ pub use hosts::{HostView, HostsView};
 pub use node::{Killed, Started};
 pub use osts::Removed;
 pub use run::run_on;
-pub use state::{AgentState, Cluster, HostState, Image, MANAGER, ManagerState, Mount, Run, Server, alive};
+pub use state::{
+    AgentState, Cluster, HostState, Image, MANAGER, ManagerState, Mount, Reach, Run, Server, alive,
+};
 pub use up::{ArchiveAt, Hosts, Up};
 
 /// Name of the file system unless told otherwise.

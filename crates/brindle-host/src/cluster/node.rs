@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use brindle_admin::nearest::nearest;
+use brindle_auth::Mode;
 use brindle_types::ids::DEFAULT_PORT;
 use brindle_types::{Code, Fault, Nid, Result, TargetId};
 use rustix::process::Signal;
@@ -11,7 +12,7 @@ use rustix::process::Signal;
 use super::down::end_processes;
 use super::s3::{BUCKET, CREDENTIALS, S3};
 use super::security::identity_of;
-use super::state::{AgentState, Cluster, MANAGER, Mount, Run, Server, alive, port_of_url};
+use super::state::{AgentState, Cluster, MANAGER, Mount, Reach, Run, Server, alive, port_of_url};
 use super::{On, bare, image};
 use crate::announcement::{Mounted, Serving, Working};
 use crate::process::Starting;
@@ -22,6 +23,8 @@ pub const READY_LIMIT: Duration = Duration::from_secs(60);
 /// Longest time until a killed process is gone.
 pub const KILL_LIMIT: Duration = Duration::from_secs(10);
 
+/// Where servers listen that nobody elsewhere reaches.
+const LOOPBACK: &str = "127.0.0.1";
 /// Where a host tells its numbers.
 const HOST_METRICS_PORT: u16 = 9870;
 
@@ -45,18 +48,19 @@ pub fn spawn_server(program: &Path, cluster: &Cluster, index: usize) -> Result<S
     if let Some(image) = &server.image {
         image::attach(image, &server.dir)?;
     }
-    let arguments = server_arguments(server);
+    let arguments = server_arguments(server, cluster.reach.as_ref());
     Ok(StartingServer { starting: Starting::spawn(program, &server.name, &arguments, &server.log)?, index })
 }
 
-fn server_arguments(server: &Server) -> Vec<String> {
-    let port = free_or_any(server.port);
+fn server_arguments(server: &Server, reach: Option<&Reach>) -> Vec<String> {
+    let address = reach.map_or(LOOPBACK, |reach| reach.address.as_str());
+    let port = free_at(address, server.port);
     let metrics = free_or_any(server.metrics_port);
     let mut arguments = vec![
         "serve".to_owned(),
         "--ready-json".to_owned(),
         format!("--dir={}", server.dir.display()),
-        "--listen=127.0.0.1".to_owned(),
+        format!("--listen={address}"),
         format!("--port={port}"),
         format!("--metrics=127.0.0.1:{metrics}"),
         format!("--log={}", server.log.display()),
@@ -67,12 +71,23 @@ fn server_arguments(server: &Server) -> Vec<String> {
     if server.lock_memory {
         arguments.push("--lock-memory".to_owned());
     }
+    if let Some(reach) = reach {
+        arguments.extend([
+            format!("--identity={}", reach.identity.display()),
+            format!("--security={}", Mode::Auth),
+            format!("--refuse={}", reach.refused.display()),
+        ]);
+    }
     arguments
 }
 
 /// The port if nobody has it now; otherwise 0 for any. A restarted server is found at its old address at once.
 pub fn free_or_any(port: u16) -> u16 {
-    if port != 0 && std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() { port } else { 0 }
+    free_at(LOOPBACK, port)
+}
+
+fn free_at(address: &str, port: u16) -> u16 {
+    if port != 0 && std::net::TcpListener::bind((address, port)).is_ok() { port } else { 0 }
 }
 
 /// Waits until a server is ready and records it.
@@ -216,7 +231,10 @@ pub fn spawn_mount(program: &Path, dir: &Path, cluster: &mut Cluster, index: usi
     let address = host.as_ref().and_then(|name| Some(cluster.host(name)?.address));
     let within = cluster.within(host.as_deref());
     let identity = host.as_ref().and_then(|name| identity_of(dir, cluster, name));
-    let security = cluster.security;
+    let (identity, security) = match &cluster.reach {
+        Some(reach) => (Some(reach.identity.clone()), Mode::Auth),
+        None => (identity, cluster.security),
+    };
     let mount = &mut cluster.mounts[index];
     prepare_mount_point(mount)?;
     let metrics = match address {

@@ -45,6 +45,9 @@ pub struct Cluster {
     /// Network of the hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Network>,
+    /// How hosts elsewhere reach its servers; `None`: they are for this machine alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reach: Option<Reach>,
     /// Its manager, if one was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manager: Option<ManagerState>,
@@ -86,6 +89,17 @@ pub struct HostState {
     /// The init of a bare host, when it was started last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub init: Option<Run>,
+}
+
+/// How hosts elsewhere reach the servers of a cluster that is on this machine. They have to prove that they are of the cluster of `identity`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reach {
+    /// Address at which the servers listen.
+    pub address: String,
+    /// The identity of this host.
+    pub identity: PathBuf,
+    /// File with the keys of hosts that the servers refuse.
+    pub refused: PathBuf,
 }
 
 /// A target and its process.
@@ -236,6 +250,7 @@ impl Cluster {
             hosts: Vec::new(),
             security: Mode::None,
             network: None,
+            reach: None,
             manager: None,
             made_dirs: Vec::new(),
         }

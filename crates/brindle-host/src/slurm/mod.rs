@@ -75,6 +75,7 @@ impl Places {
             dir: self.dir.join("bb"),
             mount_root: self.mount_root(),
             nodes_dir: Some(self.nodes()),
+            network: None,
             keep_discarded: bb::KEEP_DISCARDED_DEFAULT,
             slurm_uid: 0,
         }

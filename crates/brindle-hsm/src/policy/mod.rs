@@ -5,6 +5,7 @@
 //! confirmations and history in a directory.
 
 mod act;
+pub mod describe;
 mod engine;
 pub mod pages;
 mod run;

@@ -5,6 +5,7 @@ use brindle_policy::{Plan, Program};
 use brindle_stdx::Mono;
 use brindle_types::Result;
 
+use super::describe::describe;
 use super::state::{Run, State};
 use super::{Due, Engine, Outcome};
 
@@ -31,6 +32,10 @@ impl Timer {
     fn key(&self, program: &Program) -> String {
         let name = &program.policies[self.policy].name;
         self.trigger.map_or_else(|| name.clone(), |trigger| format!("{name}#{trigger}"))
+    }
+
+    fn is_on(&self, program: &Program, state: &State) -> bool {
+        !state.is_off(&program.policies[self.policy].name)
     }
 
     fn is_by_usage(&self, program: &Program) -> bool {
@@ -73,12 +78,14 @@ pub async fn run(
 ) -> Result<u64> {
     engine.access_times(&program).await?;
     state.history.sum.clone_from(&program.sum);
+    state.history.policies = describe(&program);
     state.history.problem = None;
     state.history.unconfirmed.clear();
     state.save()?;
     let mut timers = timers(engine, &program, state);
     if once {
-        return pass(engine, &program, state, timers.iter_mut().collect()).await;
+        let on = timers.iter_mut().filter(|timer| timer.is_on(&program, state)).collect();
+        return pass(engine, &program, state, on).await;
     }
     loop {
         if let Some(newer) = reload(&program, load, state)? {
@@ -87,7 +94,9 @@ pub async fn run(
             timers = self::timers(engine, &program, state);
         }
         let now = engine.client.seams().now();
-        let due: Vec<&mut Timer> = timers.iter_mut().filter(|timer| timer.next <= now).collect();
+        // One that is off stays due, so that it runs as soon as it is on.
+        let is_due = |timer: &&mut Timer| timer.next <= now && timer.is_on(&program, state);
+        let due: Vec<&mut Timer> = timers.iter_mut().filter(is_due).collect();
         if !due.is_empty()
             && let Err(fault) = pass(engine, &program, state, due).await
         {
@@ -112,6 +121,7 @@ fn reload(program: &Program, load: &Load<'_>, state: &mut State) -> Result<Optio
     }
     if let Some(newer) = &newer {
         state.history.sum.clone_from(&newer.sum);
+        state.history.policies = describe(newer);
         state.save()?;
     }
     Ok(newer)

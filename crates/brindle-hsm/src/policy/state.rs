@@ -4,9 +4,10 @@
 //! |---|---|
 //! | `lock` | held by the engine that runs |
 //! | `previewed/SUM`, `confirmed/SUM` | marks of texts, by the sum over their words |
+//! | `off/POLICY` | marks of policies that somebody has switched off |
 //! | `history.json` | the last runs, replaced as a whole |
 //!
-//! Commands only add marks, the engine only writes the history, so none waits for the other.
+//! Commands add and remove marks, the engine only writes the history, so none waits for the other.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
@@ -16,8 +17,12 @@ use std::path::{Path, PathBuf};
 use brindle_types::{Code, Fault, Result};
 use serde::{Deserialize, Serialize};
 
+use super::describe::Description;
+
 /// Runs that are remembered.
 pub const RUNS_MAX: usize = 200;
+/// Longest name of a policy that can be switched off.
+const NAME_MAX_BYTES: usize = 100;
 
 /// A run of a policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,6 +56,12 @@ pub struct History {
     pub file: String,
     /// The sum over its words.
     pub sum: String,
+    /// Variables of the text that the engine was started with.
+    #[serde(default)]
+    pub defines: BTreeMap<String, String>,
+    /// The policies of the text, in words.
+    #[serde(default)]
+    pub policies: Vec<Description>,
     /// The file system.
     pub source: String,
     /// Time at which each trigger last ran its policy, in seconds since 1970.
@@ -183,15 +194,71 @@ impl State {
         self.mark("confirmed", sum, mark)
     }
 
+    /// Where the mark of a policy that is off lies. Names are words of a text, and become names of files only if they can be no more.
+    fn off_path(&self, policy: &str) -> Result<PathBuf> {
+        let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+        if (1..=NAME_MAX_BYTES).contains(&policy.len())
+            && policy.bytes().all(is_plain)
+            && !policy.starts_with('.')
+        {
+            return Ok(self.dir.join("off").join(policy));
+        }
+        Err(Fault::new(Code::BadArgument)
+            .what("cannot switch a policy by the name")
+            .subject(format!("'{policy}'"))
+            .why(format!("a name has at most {NAME_MAX_BYTES} letters, digits, '-', '_' and '.'"))
+            .data("nothing was changed")
+            .next("give it another name in the text"))
+    }
+
+    /// Switches a policy off: its next runs do not begin. One that is under way goes on.
+    pub fn turn_off(&self, policy: &str, mark: &Mark) -> Result<()> {
+        self.off_path(policy)?;
+        self.mark("off", policy, mark)
+    }
+
+    /// Switches a policy on again.
+    pub fn turn_on(&self, policy: &str) -> Result<()> {
+        let path = self.off_path(policy)?;
+        match fs::remove_file(&path) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(cannot("cannot remove", &path, &e)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a policy is off. A mark that cannot be looked at counts: nothing is done that somebody may have forbidden.
+    pub fn is_off(&self, policy: &str) -> bool {
+        let Ok(path) = self.off_path(policy) else { return false };
+        !matches!(fs::symlink_metadata(path), Err(e) if e.kind() == std::io::ErrorKind::NotFound)
+    }
+
+    /// Names of the policies that are off.
+    pub fn off(&self) -> Vec<String> {
+        let names = fs::read_dir(self.dir.join("off")).into_iter().flatten().flatten();
+        let names = names.filter_map(|entry| entry.file_name().into_string().ok());
+        // A mark that is being written has another name for a moment.
+        let mut off: Vec<String> = names.filter(|name| !is_new(name)).collect();
+        off.sort();
+        off
+    }
+
     /// Whether a text is confirmed.
     pub fn is_confirmed(&self, sum: &str) -> bool {
         self.marked("confirmed", sum)
     }
 }
 
+/// Whether a name is that of a file that is being written, as [`replace`] gives it.
+fn is_new(name: &str) -> bool {
+    let digits = name.rsplit_once(".new").map_or("", |(_, digits)| digits);
+    !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit())
+}
+
 /// Replaces a file: a crash leaves the old or the new one.
 fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
-    let new = path.with_extension(format!("new{}", std::process::id()));
+    let mut new = path.as_os_str().to_owned();
+    new.push(format!(".new{}", std::process::id()));
+    let new = PathBuf::from(new);
     let write = || {
         let mut file = File::create(&new)?;
         file.write_all(bytes)?;
@@ -218,6 +285,29 @@ mod tests {
         assert!(state.history.running.is_none() && state.history.runs[0].notes[0].contains("killed"));
         (0..RUNS_MAX).for_each(|_| state.ended(Run::default()));
         assert_eq!(state.history.runs.len(), RUNS_MAX);
+    }
+
+    #[test]
+    fn policies_are_switched_off_and_on_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = State::look(dir.path()).unwrap();
+        let mark = Mark { at_secs: 1, uid: 0, file: "f".into() };
+        assert!(!state.is_off("purge") && state.off().is_empty());
+        state.turn_off("purge", &mark).unwrap();
+        state.turn_off("purge.2", &mark).unwrap();
+        assert!(state.is_off("purge") && !state.is_off("archive"));
+        fs::write(dir.path().join("off/purge.new77"), "").unwrap();
+        assert_eq!(state.off(), ["purge", "purge.2"]);
+        fs::write(dir.path().join("off/purge"), "").unwrap();
+        assert!(state.is_off("purge"), "a mark that cannot be read counts");
+        state.turn_on("purge").unwrap();
+        state.turn_on("purge").unwrap();
+        assert_eq!(state.off(), ["purge.2"]);
+        for name in ["", "..", "../x", "a/b", ".hidden", "a b", &"x".repeat(101)] {
+            assert_eq!(state.turn_off(name, &mark).unwrap_err().code, Code::BadArgument, "{name}");
+            assert_eq!(state.turn_on(name).unwrap_err().code, Code::BadArgument, "{name}");
+            assert!(!state.is_off(name), "{name}");
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Tells alerts to a webhook and by mail: one after the other, tried again a few times, never in the way of anything else.
+//! Tells alerts and reports to a webhook and by mail: one after the other, tried again a few times, never in the way of anything else.
 
 use std::process::Stdio;
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 
 use super::post::{self, Webhook};
 use super::store::Notice;
+use crate::quota_report::QuotaReport;
 
 /// Notices that wait to be sent; further ones are lost, and the log says so.
 const WAITING_MAX: usize = 256;
@@ -34,9 +35,44 @@ pub struct Ways {
     pub sendmail: String,
 }
 
-/// Tells alerts.
+impl Ways {
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.webhook.is_none() && self.mail_to.is_empty()
+    }
+}
+
+/// What is told.
+enum Told {
+    Alert(Box<Notice>),
+    Quotas(QuotaReport),
+}
+
+impl Told {
+    /// For the webhook.
+    fn json(&self) -> String {
+        let text = match self {
+            Told::Alert(notice) => serde_json::to_string(notice),
+            Told::Quotas(report) => serde_json::to_string(report),
+        };
+        text.expect("plain fields always serialise")
+    }
+
+    /// Subject and body of a mail.
+    fn words(&self) -> (String, String) {
+        match self {
+            Told::Alert(notice) => alert_words(notice),
+            Told::Quotas(report) => {
+                let subject = format!("[brindle {}] quotas: {} near a limit", report.fs, report.quotas.len());
+                (subject, report.text())
+            }
+        }
+    }
+}
+
+/// Tells alerts and reports.
 pub struct Notifier {
-    queue: Option<mpsc::Sender<Notice>>,
+    queue: Option<mpsc::Sender<Told>>,
     not_sent: Arc<Mutex<Option<String>>>,
 }
 
@@ -44,7 +80,7 @@ impl Notifier {
     /// Begins to tell; must be called within a runtime if there is a way.
     pub fn start(ways: Ways) -> Notifier {
         let not_sent = Arc::new(Mutex::new(None));
-        if ways.webhook.is_none() && ways.mail_to.is_empty() {
+        if ways.is_empty() {
             return Notifier { queue: None, not_sent };
         }
         let (queue, waiting) = mpsc::channel(WAITING_MAX);
@@ -54,10 +90,19 @@ impl Notifier {
 
     /// Tells of an alert, soon.
     pub fn tell(&self, notice: Notice) {
+        self.send(Told::Alert(Box::new(notice)));
+    }
+
+    /// Sends a report, soon.
+    pub fn report(&self, report: QuotaReport) {
+        self.send(Told::Quotas(report));
+    }
+
+    fn send(&self, told: Told) {
         let Some(queue) = &self.queue else { return };
-        if let Err(e) = queue.try_send(notice) {
+        if let Err(e) = queue.try_send(told) {
             *self.not_sent.lock() = Some(format!("{WAITING_MAX} wait to be sent"));
-            tracing::error!(error = %e, "an alert is not sent");
+            tracing::error!(error = %e, "an alert or report is not sent");
         }
     }
 
@@ -67,24 +112,20 @@ impl Notifier {
     }
 }
 
-async fn send_all(ways: Ways, mut waiting: mpsc::Receiver<Notice>, not_sent: Arc<Mutex<Option<String>>>) {
-    while let Some(notice) = waiting.recv().await {
+async fn send_all(ways: Ways, mut waiting: mpsc::Receiver<Told>, not_sent: Arc<Mutex<Option<String>>>) {
+    while let Some(told) = waiting.recv().await {
         let mut failed = None;
+        let (subject, body) = told.words();
         if let Some(webhook) = &ways.webhook {
-            let body = serde_json::to_string(&notice).expect("plain fields always serialise");
-            failed = tried(|| post::send(webhook, &body)).await.err();
+            let json = told.json();
+            failed = tried(|| post::send(webhook, &json)).await.err();
         }
         if !ways.mail_to.is_empty() {
-            let mail = mail(&ways, &notice);
+            let mail = mail(&ways, &subject, &body);
             failed = tried(|| send_mail(&ways.sendmail, &mail)).await.err().or(failed);
         }
         if let Some(why) = &failed {
-            tracing::error!(
-                code = notice.alert.code,
-                subject = notice.alert.subject,
-                why,
-                "an alert is not sent"
-            );
+            tracing::error!(subject, why, "an alert or report is not sent");
         }
         *not_sent.lock() = failed;
     }
@@ -101,24 +142,35 @@ async fn tried<F: Future<Output = Result<(), String>>>(mut send: impl FnMut() ->
     send().await
 }
 
-/// A mail as RFC 5322 has it. Nothing in an alert begins a line of the head.
-fn mail(ways: &Ways, notice: &Notice) -> String {
-    let line = |text: &str| text.replace(|c: char| c.is_control(), " ");
+/// Without what would begin another line.
+fn line(text: &str) -> String {
+    text.replace(|c: char| c.is_control(), " ")
+}
+
+/// Subject and body of an alert.
+fn alert_words(notice: &Notice) -> (String, String) {
     let alert = &notice.alert;
     let subject = format!("[brindle {}] {}: {} {}", notice.fs, notice.event, alert.code, alert.subject);
-    format!(
-        "From: {}\nTo: {}\nSubject: {}\nMIME-Version: 1.0\nContent-Type: text/plain; charset=utf-8\n\
-         Content-Transfer-Encoding: 8bit\nAuto-Submitted: auto-generated\n\n\
-         {}\n\nalert {} ({}), {}\nwhat to do: {}\nmore: brindle explain {}\n",
-        line(&ways.mail_from),
-        line(&ways.mail_to.join(", ")),
-        line(&subject),
+    let body = format!(
+        "{}\n\nalert {} ({}), {}\nwhat to do: {}\nmore: brindle explain {}\n",
         line(&alert.text),
         alert.id,
         alert.severity.word(),
         notice.event,
         line(&alert.next),
         alert.code,
+    );
+    (subject, body)
+}
+
+/// A mail as RFC 5322 has it. Nothing of what is told begins a line of the head; in the body a name of a user may, and means nothing there.
+fn mail(ways: &Ways, subject: &str, body: &str) -> String {
+    format!(
+        "From: {}\nTo: {}\nSubject: {}\nMIME-Version: 1.0\nContent-Type: text/plain; charset=utf-8\n\
+         Content-Transfer-Encoding: 8bit\nAuto-Submitted: auto-generated\n\n{body}",
+        line(&ways.mail_from),
+        line(&ways.mail_to.join(", ")),
+        line(subject),
     )
 }
 
@@ -196,7 +248,8 @@ mod tests {
 
     #[test]
     fn a_mail_has_one_head_whatever_the_alert_says() {
-        let mail = mail(&ways(""), &notice());
+        let (subject, body) = alert_words(&notice());
+        let mail = mail(&ways(""), &subject, &body);
         let (head, body) = mail.split_once("\n\n").unwrap();
         assert!(head.contains("To: ops@example.org\n") && !head.contains("\nBcc:"), "{head}");
         assert!(head.contains("Subject: [brindle x] raised: E5005 x-OST0000 Bcc: eve"), "{head}");
@@ -219,7 +272,8 @@ mod tests {
         std::fs::write(&program, format!("#!/bin/sh\necho \"$@\" >{0}\ncat >>{0}\n", got.display())).unwrap();
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
         let ways = ways(program.to_str().unwrap());
-        send_mail(&ways.sendmail, &mail(&ways, &notice())).await.unwrap();
+        let (subject, body) = alert_words(&notice());
+        send_mail(&ways.sendmail, &mail(&ways, &subject, &body)).await.unwrap();
         let text = std::fs::read_to_string(&got).unwrap();
         assert!(text.starts_with("-t -i\nFrom: brindle@example.org\nTo: ops@example.org\n"), "{text}");
         let refused = send_mail("false", "x").await.unwrap_err();

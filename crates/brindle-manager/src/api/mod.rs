@@ -5,12 +5,17 @@
 //! read and its handler called.
 
 pub mod alerts;
+pub mod buffers;
 pub mod guard;
 pub mod jobs;
 pub mod live;
 pub mod openapi;
+pub mod policies;
+pub mod quotas;
 pub mod session;
 pub mod targets;
+pub mod tasks;
+pub mod tiering;
 pub mod users;
 pub mod views;
 
@@ -188,55 +193,145 @@ fn bad_body(e: &serde_json::Error) -> Fault {
         .next("send JSON as docs/reference/openapi.json has it")
 }
 
+const VIEWER: Needs = Needs::Role(Role::Viewer);
+const OPERATOR: Needs = Needs::Role(Role::Operator);
+const ADMINISTRATOR: Needs = Needs::Role(Role::Administrator);
+
 /// The table.
 pub fn endpoints() -> Vec<Endpoint> {
-    let viewer = Needs::Role(Role::Viewer);
-    let operator = Needs::Role(Role::Operator);
-    let administrator = Needs::Role(Role::Administrator);
+    [of_the_cluster(), of_tiering(), of_buffers_and_quotas(), of_the_manager()].concat()
+}
+
+fn of_the_cluster() -> Vec<Endpoint> {
     vec![
         json(Method::POST, "/first", Needs::Nothing, "Become the first administrator", session::first),
         json(Method::POST, "/session", Needs::Nothing, "Log in", session::log_in),
-        json(Method::GET, "/session", viewer, "Who is logged in", session::show),
-        json(Method::DELETE, "/session", viewer, "Log out", session::log_out),
-        json(Method::GET, "/state", viewer, "Health, hosts and targets", targets::state),
+        json(Method::GET, "/session", VIEWER, "Who is logged in", session::show),
+        json(Method::DELETE, "/session", VIEWER, "Log out", session::log_out),
+        json(Method::GET, "/state", VIEWER, "Health, hosts and targets", targets::state),
         json(
             Method::GET,
             "/history/{span}",
-            viewer,
+            VIEWER,
             "Samples of the last ten minutes (10m), hours (6h), days (1d, 7d, 30d) or the year (1y)",
             targets::history,
         ),
-        live::endpoint(viewer),
+        live::endpoint(VIEWER),
         json(
             Method::POST,
             "/targets/{target}/{action}",
-            operator,
+            OPERATOR,
             "Plan (dry_run) or begin start, stop, failover or failback of a target",
             targets::act,
         ),
-        json(Method::GET, "/alerts", viewer, "What is wrong, and what was; silences", alerts::list),
+        json(Method::GET, "/alerts", VIEWER, "What is wrong, and what was; silences", alerts::list),
         json(
             Method::POST,
             "/alerts/{id}/acknowledge",
-            operator,
+            OPERATOR,
             "Say that somebody knows of an alert: it is told no more",
             alerts::acknowledge,
         ),
-        json(Method::POST, "/silences", operator, "Tell nobody of some alerts for a while", alerts::silence),
-        json(Method::DELETE, "/silences/{id}", operator, "End a silence", alerts::unsilence),
+        json(Method::POST, "/silences", OPERATOR, "Tell nobody of some alerts for a while", alerts::silence),
+        json(Method::DELETE, "/silences/{id}", OPERATOR, "End a silence", alerts::unsilence),
         json(
             Method::GET,
             "/top/{by}",
-            viewer,
+            VIEWER,
             "Who asks the servers for what: jobs, users, clients or targets",
             jobs::top,
         ),
-        json(Method::GET, "/tasks", viewer, "Actions that run, and those that ran", targets::tasks),
-        json(Method::GET, "/users", administrator, "List the users", users::list),
-        json(Method::POST, "/users", administrator, "Add a user", users::add),
-        json(Method::DELETE, "/users/{name}", administrator, "Remove a user", users::remove),
-        json(Method::GET, "/audit", administrator, "Who changed what, the newest first", users::audit),
-        json(Method::GET, "/openapi.json", viewer, "This description", openapi::show),
+    ]
+}
+
+fn of_tiering() -> Vec<Endpoint> {
+    vec![
+        json(Method::GET, "/hsm", VIEWER, "Tiering: agents, queue, backlog, failures", tiering::status),
+        json(
+            Method::GET,
+            "/hsm/actions",
+            VIEWER,
+            "Actions of tiering: the first thousand of each MDT",
+            tiering::list,
+        ),
+        json(
+            Method::POST,
+            "/hsm/{action}",
+            OPERATOR,
+            "Plan (dry_run) or begin archive, release, restore or cancel of a file or a tree",
+            tiering::act,
+        ),
+        json(Method::GET, "/policies", VIEWER, "The policy engine of the manager's host", policies::list),
+        json(Method::GET, "/policies/preview", VIEWER, "The last preview", policies::last_preview),
+        json(
+            Method::POST,
+            "/policies/preview",
+            OPERATOR,
+            "Plan (dry_run) or begin a look at what the engine's text would do",
+            policies::preview,
+        ),
+        json(
+            Method::POST,
+            "/policies/{policy}/{action}",
+            OPERATOR,
+            "Plan (dry_run) or do enable or disable of a policy",
+            policies::switch,
+        ),
+    ]
+}
+
+fn of_buffers_and_quotas() -> Vec<Endpoint> {
+    vec![
+        json(Method::GET, "/buffers", VIEWER, "Burst buffers and the pools of their bricks", buffers::list),
+        json(
+            Method::POST,
+            "/buffers/{buffer}/retry",
+            OPERATOR,
+            "Plan (dry_run) or begin to stage the files of a kept buffer out again",
+            buffers::retry,
+        ),
+        json(
+            Method::POST,
+            "/buffers/{buffer}/resize",
+            OPERATOR,
+            "Plan (dry_run) or begin to give a buffer another size",
+            buffers::resize,
+        ),
+        json(
+            Method::POST,
+            "/buffers/{buffer}/destroy",
+            ADMINISTRATOR,
+            "Plan (dry_run) or begin to destroy a buffer with all it holds",
+            buffers::destroy,
+        ),
+        json(
+            Method::GET,
+            "/quotas/{kind}",
+            VIEWER,
+            "Usage and limits of users, groups or projects, the nearest to a limit first",
+            quotas::list,
+        ),
+        json(Method::POST, "/quotas/{kind}", ADMINISTRATOR, "Plan (dry_run) or set limits", quotas::set),
+        json(
+            Method::GET,
+            "/usage",
+            VIEWER,
+            "What is in the file system, as it was looked at last: sizes, ages, the largest directories",
+            quotas::usage,
+        ),
+        json(Method::POST, "/usage", OPERATOR, "Plan (dry_run) or begin a look at everything", quotas::look),
+    ]
+}
+
+fn of_the_manager() -> Vec<Endpoint> {
+    vec![
+        json(Method::GET, "/tasks", VIEWER, "Actions that run, and those that ran", tasks::list),
+        json(Method::POST, "/tasks/{id}/cancel", OPERATOR, "Give a task up", tasks::cancel),
+        json(Method::GET, "/users", ADMINISTRATOR, "List the users", users::list),
+        json(Method::POST, "/users", ADMINISTRATOR, "Add a user", users::add),
+        json(Method::DELETE, "/users/{name}", ADMINISTRATOR, "Remove a user", users::remove),
+        json(Method::GET, "/audit", ADMINISTRATOR, "Who changed what, the newest first", users::audit),
+        json(Method::GET, "/openapi.json", VIEWER, "This description", openapi::show),
     ]
 }
 

@@ -6,12 +6,13 @@ use brindle_types::{Code, Fault, Result};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::tasks::{self, Progress};
 use super::views::ActReq;
 use super::{Call, Nothing};
-use crate::actions::{self, Action, PlanView, Tell};
+use crate::actions::{self, Action, Tell};
 use crate::live::history::{HistoryView, SPANS};
 use crate::live::state::StateView;
-use crate::tasks::TasksView;
+use crate::plan::PlanView;
 
 /// The state, shared with whoever else is shown it.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -35,11 +36,6 @@ pub async fn history(call: Arc<Call>, _: Nothing) -> Result<HistoryView> {
     Ok(call.manager.history.lock().view(span))
 }
 
-/// All tasks.
-pub async fn tasks(call: Arc<Call>, _: Nothing) -> Result<TasksView> {
-    Ok(call.manager.tasks.view())
-}
-
 /// Plans an action on a target, or begins it.
 pub async fn act(call: Arc<Call>, request: ActReq) -> Result<PlanView> {
     let manager = &call.manager;
@@ -48,32 +44,14 @@ pub async fn act(call: Arc<Call>, request: ActReq) -> Result<PlanView> {
     if request.dry_run || !plan.view.changes {
         return Ok(plan.view);
     }
-    let (doer, noted) = (call.doer(), format!("target.{}", action.verb()));
-    let id = manager.tasks.begin(&plan, &doer.user)?;
-    if let Err(fault) = manager.audit.note(&doer, &noted, &target, "accepted", None) {
-        manager.tasks.end(id, &Err(fault.clone()));
-        return Err(fault);
-    }
-    manager.tell_tasks();
-    let (view, manager) = (PlanView { task: Some(id), ..plan.view.clone() }, manager.clone());
-    tokio::spawn(async move {
-        let watched = manager.clone();
-        let tell: Tell = Arc::new(move |line| {
-            watched.tasks.progress(id, line);
-            watched.tell_tasks();
-        });
+    let (view, noted) = (plan.view.clone(), format!("target.{}", action.verb()));
+    tasks::begin(&call, view, noted, false, move |progress: Progress| async move {
+        let told = progress.clone();
+        let tell: Tell = Arc::new(move |line| told.tell(line));
+        let manager = progress.manager();
         let outcome = actions::carry_out(&manager.managed, &plan, &tell).await;
-        let (word, code) = match &outcome {
-            Ok(_) => ("done", None),
-            Err(fault) => ("failed", Some(fault.code)),
-        };
         // What is shown as ended must be visible in the state, too.
         manager.look().await;
-        manager.tasks.end(id, &outcome);
-        manager.tell_tasks();
-        if let Err(fault) = manager.audit.note(&doer, &noted, &target, word, code) {
-            tracing::error!(code = %fault.code, "{fault}");
-        }
-    });
-    Ok(view)
+        outcome
+    })
 }

@@ -14,10 +14,10 @@ use clap::ValueEnum;
 use super::ask::servers;
 use super::place::{PlaceArgs, one};
 use crate::exit::{self, Done};
-use crate::find::users::user_name;
 use crate::format::runtime;
 use crate::output::{Output, print_document_line, print_json, table};
 use crate::print;
+use brindle_host::users::user_name;
 
 /// Rows that are shown unless told otherwise.
 const ROWS_DEFAULT: usize = 20;

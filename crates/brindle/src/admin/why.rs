@@ -17,9 +17,9 @@ use super::ask::servers;
 use super::place::{PlaceArgs, one};
 use crate::control::{Control, ino, unexpected};
 use crate::exit::Done;
-use crate::find::users::{uid_of, user_name};
 use crate::format::runtime;
 use crate::output::{Output, print_json, table};
+use brindle_host::users::{uid_of, user_name};
 
 /// Seconds between the two looks, unless told otherwise.
 const INTERVAL_DEFAULT_S: u64 = 2;

@@ -1,5 +1,7 @@
 //! `brindle bb`: burst buffers, their bricks and their orchestrator ([`brindle_host::bb`]).
 
+mod agent;
+mod node;
 mod serve;
 mod simulate;
 mod timeline;
@@ -24,6 +26,11 @@ use crate::output::{Output, print_json, print_line, table};
 pub enum Command {
     /// Run the orchestrator of burst buffers
     Serve(serve::Args),
+    /// Run the agent of a compute node
+    Agent(agent::Args),
+    /// Compute nodes on other hosts
+    #[command(subcommand)]
+    Node(node::Command),
     /// Bricks: the directories that buffers lie in
     #[command(subcommand)]
     Brick(BrickCommand),
@@ -193,6 +200,8 @@ pub struct BrickAddArgs {
 pub fn run(command: Command) -> Result<Done> {
     match command {
         Command::Serve(args) => serve::run(&args),
+        Command::Agent(args) => agent::run(&args),
+        Command::Node(command) => node::run(command),
         Command::Brick(BrickCommand::Add(args)) => {
             let dir = cli::text(&args.dir)?;
             say(

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use brindle_host::Host;
-use brindle_host::bb::{Config, Orchestrator, server};
+use brindle_host::bb::node::hub::PORT_DEFAULT;
+use brindle_host::bb::{Config, Network, Orchestrator, server};
+use brindle_host::identity;
 use brindle_host::process::Said;
 use brindle_telemetry::panic;
 use brindle_types::{Code, Fault, Result};
@@ -19,7 +21,7 @@ use crate::serve::{failed, say, start_log};
 /// Default directory of the orchestrator's state.
 const DIR_DEFAULT: &str = "/var/lib/brindle/bb";
 /// Where jobs see their buffers unless told otherwise.
-const MOUNT_ROOT_DEFAULT: &str = "/mnt/brindle-bb";
+pub const MOUNT_ROOT_DEFAULT: &str = "/mnt/brindle-bb";
 
 /// Arguments of `brindle bb serve`.
 #[derive(clap::Args)]
@@ -37,8 +39,17 @@ pub struct Args {
     #[arg(long, value_name = "DIR", default_value = MOUNT_ROOT_DEFAULT)]
     mount_root: PathBuf,
     /// Directories of nodes that are all on this machine
-    #[arg(long, value_name = "DIR", hide = true)]
+    #[arg(long, value_name = "DIR", hide = true, conflicts_with = "listen")]
     nodes_dir: Option<PathBuf>,
+    /// Address of this host at which agents of compute nodes and mounts on other hosts reach it; without it buffers are for this host alone
+    #[arg(long, value_name = "HOST", env = "BRINDLE_BB_LISTEN", hide_env_values = true)]
+    listen: Option<String>,
+    /// Port for agents
+    #[arg(long, value_name = "PORT", default_value_t = PORT_DEFAULT, requires = "listen")]
+    port: u16,
+    /// Identity of this host, which has joined the cluster as server; /etc/brindle/identity.pem unless given
+    #[arg(long, value_name = "FILE", env = identity::VARIABLE, hide_env_values = true, requires = "listen")]
+    identity: Option<PathBuf>,
     /// User that slurmctld runs as
     #[arg(long, value_name = "UID", default_value_t = 0)]
     slurm_uid: u32,
@@ -85,12 +96,38 @@ pub fn run(args: &Args) -> Result<Done> {
     outcome
 }
 
+/// How other hosts reach this one. They prove who they are, so this host needs an identity.
+fn network(args: &Args) -> Result<Option<Network>> {
+    let Some(address) = args.listen.clone() else { return Ok(None) };
+    let refused = |why: &'static str| {
+        let fault =
+            Fault::new(Code::BadArgument).what("cannot serve compute nodes at").subject(address.clone());
+        fault.why(why).data("nothing was changed").next("name one address of this host: --listen 10.0.0.1")
+    };
+    match address.as_str() {
+        "" | "0.0.0.0" | "::" => return Err(refused("nodes are told this address, and have to reach it")),
+        several if several.contains(',') => return Err(refused("it is more than one address")),
+        _ => {}
+    }
+    let found = identity::find(args.identity.as_deref())?.ok_or_else(|| {
+        Fault::new(Code::NotEnrolled)
+            .what("cannot serve compute nodes at")
+            .subject(address.clone())
+            .why("this host has not joined a cluster, so nobody could prove who calls")
+            .data("nothing was changed")
+            .next("let it join: brindle cluster init on the first host, brindle join on others")
+    })?;
+    let identity = cli::text(found.path())?.into();
+    Ok(Some(Network { address, port: args.port, identity }))
+}
+
 fn serve(args: &Args, host: &Host) -> Result<Done> {
     let nodes_dir = args.nodes_dir.as_deref().map(cli::text).transpose()?.map(PathBuf::from);
     let config = Config {
         dir: cli::text(&args.dir)?.into(),
         mount_root: cli::text(&args.mount_root)?.into(),
         nodes_dir,
+        network: network(args)?,
         keep_discarded: args.keep_discarded,
         slurm_uid: args.slurm_uid,
     };

@@ -6,7 +6,6 @@
 
 pub mod du;
 pub mod query;
-pub mod users;
 mod values;
 
 use std::ffi::{OsStr, OsString};

@@ -12,10 +12,10 @@ use brindle_types::attr::Time;
 use brindle_types::{Code, Fault, Result};
 use brindle_wire::mds::scan::{GLOB_BYTES_MAX, Range, Stamp, TERMS_MAX, Term, Test};
 
-use super::users;
 use super::values::{self, Wrong};
 use crate::control::path_fault;
 use brindle_admin::nearest::nearest;
+use brindle_host::users;
 
 /// Deepest nesting of brackets.
 const NESTING_MAX: u32 = 64;

@@ -1,7 +1,6 @@
 //! The parameters `mdt.*.hsm_control`, `mdt.*.hsm.agents` and `mdt.*.hsm.actions`, in Lustre's text.
 
-use std::fmt::Write as _;
-
+use brindle_admin::hsm::uuid_text;
 use brindle_types::{HsmControl, HsmKind};
 use brindle_wire::mds::hsm::{HsmAction, HsmInfoResp, HsmStatus, HsmSwitch};
 
@@ -25,16 +24,6 @@ pub fn archives_text(archives: &[u32]) -> String {
         [] => "ANY".to_owned(),
         some => some.iter().map(u32::to_string).collect::<Vec<_>>().join(","),
     }
-}
-
-/// The number of an agent, in the form of a UUID.
-pub fn uuid_text(number: &[u8; 16]) -> String {
-    let hex: String = number.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    });
-    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }
 
 /// `hsm.agents`.

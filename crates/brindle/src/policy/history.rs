@@ -1,13 +1,12 @@
 //! `brindle policy status` and `history`: what the engine of a directory does and has done.
 
+pub use brindle_host::policy::PolicyStatusView;
+use brindle_host::policy::{RunView, view};
 use brindle_hsm::policy::State;
-use brindle_hsm::policy::state::{History, Run};
 use brindle_stdx::Timestamp;
 use brindle_telemetry::log::rfc3339;
 use brindle_types::Result;
 use brindle_types::units::format_bytes;
-use schemars::JsonSchema;
-use serde::Serialize;
 
 use super::text::StateArg;
 use crate::exit::Done;
@@ -34,93 +33,14 @@ pub struct HistoryArgs {
     output: Output,
 }
 
-/// An engine and its runs.
-#[derive(Serialize, JsonSchema)]
-pub struct PolicyStatusView {
-    /// Whether it runs now.
-    is_running: bool,
-    /// The text.
-    file: String,
-    /// The sum over its words.
-    sum: String,
-    /// The file system, as it was named.
-    source: String,
-    /// Policies that delete, and are off until the text is confirmed.
-    unconfirmed: Vec<String>,
-    /// What is wrong with the text as it is now.
-    problem: Option<String>,
-    /// The run that is under way.
-    running: Option<RunLine>,
-    /// The runs that are remembered, the newest last.
-    runs: Vec<RunLine>,
-}
-brindle_admin::document!(PolicyStatusView, "brindle.policy.status", 1);
-
-/// A run.
-#[derive(Serialize, JsonSchema)]
-struct RunLine {
-    /// The policy.
-    policy: String,
-    /// Why it ran.
-    why: String,
-    /// When it began, in seconds since 1970.
-    began_secs: i64,
-    /// When it ended; 0 for one that has not.
-    ended_secs: i64,
-    /// Entries that matched.
-    matched: u64,
-    /// Actions that were taken.
-    done: u64,
-    /// Their bytes.
-    bytes: u64,
-    /// Entries that had changed or were busy.
-    left: u64,
-    /// Actions that failed.
-    failed: u64,
-    /// What there is to say.
-    notes: Vec<String>,
-}
-
-impl From<&Run> for RunLine {
-    fn from(run: &Run) -> RunLine {
-        RunLine {
-            policy: run.policy.clone(),
-            why: run.why.clone(),
-            began_secs: run.began_secs,
-            ended_secs: run.ended_secs,
-            matched: run.matched,
-            done: run.done,
-            bytes: run.bytes,
-            left: run.left,
-            failed: run.failed,
-            notes: run.notes.clone(),
-        }
-    }
-}
-
-fn view(state: &State) -> PolicyStatusView {
-    let History { file, sum, source, unconfirmed, problem, running, runs, .. } = &state.history;
-    let is_running = state.is_running();
-    PolicyStatusView {
-        is_running,
-        file: file.clone(),
-        sum: sum.clone(),
-        source: source.clone(),
-        unconfirmed: if state.is_confirmed(sum) { Vec::new() } else { unconfirmed.clone() },
-        problem: problem.clone(),
-        running: running.as_ref().filter(|_| is_running).map(RunLine::from),
-        runs: runs.iter().map(RunLine::from).collect(),
-    }
-}
-
 /// A time, UTC, to the second.
 fn time_text(secs: i64) -> String {
     let text = rfc3339(Timestamp { secs, nanos: 0 });
     text.split('.').next().unwrap_or_default().replace('T', " ")
 }
 
-fn runs_table(runs: &[RunLine]) -> String {
-    let row = |run: &RunLine| {
+fn runs_table(runs: &[RunView]) -> String {
+    let row = |run: &RunView| {
         vec![
             time_text(run.began_secs),
             run.policy.clone(),
@@ -141,7 +61,7 @@ fn runs_table(runs: &[RunLine]) -> String {
 /// Says what has run since a time.
 pub fn tell(state: &State, since_secs: i64) {
     let view = view(state);
-    let runs: Vec<RunLine> = view.runs.into_iter().filter(|run| run.began_secs >= since_secs).collect();
+    let runs: Vec<RunView> = view.runs.into_iter().filter(|run| run.began_secs >= since_secs).collect();
     for name in &view.unconfirmed {
         println!("off: {name} deletes, and this text was not confirmed");
     }
@@ -174,6 +94,9 @@ pub fn status(args: &StatusArgs) -> Result<Done> {
         println!(
             "off: {name} deletes, and this text was not confirmed (brindle policy preview, brindle policy confirm)"
         );
+    }
+    for name in &view.off {
+        println!("off: {name} was switched off (brindle policy enable {name})");
     }
     if let Some(run) = &view.running {
         println!("under way: {}, {} entries; {}", run.policy, run.matched, run.why);

@@ -3,6 +3,7 @@
 mod history;
 mod preview;
 pub mod run;
+mod switch;
 pub mod text;
 
 pub use history::PolicyStatusView;
@@ -35,6 +36,10 @@ pub enum Command {
     Du(crate::rbh::du::Args),
     /// Show the runs that are remembered
     History(history::HistoryArgs),
+    /// Switch a policy off: its next runs do not begin
+    Disable(switch::Args),
+    /// Switch a policy on again
+    Enable(switch::Args),
 }
 
 /// Runs the command.
@@ -50,5 +55,7 @@ pub fn run(command: &Command) -> Result<Done> {
         Command::Find(args) => crate::rbh::find::run(args),
         Command::Du(args) => crate::rbh::du::run(args),
         Command::History(args) => history::history(args),
+        Command::Disable(args) => switch::run(args, false),
+        Command::Enable(args) => switch::run(args, true),
     }
 }

@@ -5,13 +5,12 @@ use std::sync::Arc;
 
 use brindle_admin::paths;
 use brindle_host::control::MountHere;
-use brindle_hsm::policy::{Due, Engine, Options, State};
-use brindle_policy::trigger::Target;
-use brindle_policy::{Plan, Policy, Program};
+use brindle_host::policy;
+pub use brindle_host::policy::PreviewView;
+use brindle_host::policy::PreviewedPolicy;
+use brindle_hsm::policy::{Engine, Options, State};
 use brindle_types::units::format_bytes;
 use brindle_types::{Code, Fault, Result};
-use schemars::JsonSchema;
-use serde::Serialize;
 
 use super::run::PlaceArgs;
 use super::text::{HostNames, StateArg, TextArgs, mark};
@@ -55,97 +54,15 @@ pub struct WhyArgs {
     path: PathBuf,
 }
 
-/// What a text would do.
-#[derive(Serialize, JsonSchema)]
-pub struct PreviewView {
-    /// The sum over its words, which a confirmation is about.
-    sum: String,
-    /// From when on the file system keeps access times, in seconds since 1970, if the text goes by them: no file counts as unused before.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    access_times_since_secs: Option<i64>,
-    /// The policies, in order of the text.
-    policies: Vec<PolicyLine>,
-}
-brindle_admin::document!(PreviewView, "brindle.policy.preview", 1);
-
-/// What a policy would do.
-#[derive(Serialize, JsonSchema)]
-struct PolicyLine {
-    /// Its name.
-    policy: String,
-    /// Its action.
-    action: &'static str,
-    /// Whether it deletes.
-    deletes: bool,
-    /// Why it would run; or what it would do if it ran, since nothing starts it now.
-    why: String,
-    /// Whether something starts it now.
-    is_due: bool,
-    /// Entries that match.
-    matched: u64,
-    /// Bytes of the entries that are chosen.
-    bytes: u64,
-    /// Whether its target is reached.
-    is_reached: bool,
-    /// The entries that are chosen, in order.
-    entries: Vec<EntryLine>,
-}
-
-/// An entry.
-#[derive(Serialize, JsonSchema)]
-struct EntryLine {
-    /// From the root of the file system.
-    path: String,
-    /// The action.
-    action: &'static str,
-    /// The rule.
-    rule: String,
-    /// Bytes that it moves or frees.
-    bytes: u64,
-}
-
-/// What would run now; a policy that nothing starts is shown with all that matches.
-fn dues(program: &Program, engine: &Engine, usages: &brindle_policy::trigger::Usages) -> Vec<(Due, bool)> {
-    let mut all = Vec::new();
-    for (index, policy) in program.policies.iter().enumerate() {
-        let targets: Vec<Target> =
-            policy.triggers.iter().flat_map(|trigger| trigger.targets(usages, engine.names())).collect();
-        if !targets.is_empty() {
-            all.extend(targets.into_iter().map(|target| (Due { policy: index, target }, true)));
-            continue;
-        }
-        let by_interval = policy.triggers.is_empty() && policy.parameters.interval_secs.is_some();
-        let why = match by_interval {
-            true => "its interval",
-            false => "nothing starts it now; if it ran without a target",
-        };
-        all.push((Due { policy: index, target: Target::all(why) }, by_interval));
-    }
-    all
-}
-
 /// Runs `brindle policy preview`.
 pub fn run(args: &Args) -> Result<Done> {
     let mounts: Vec<String> = args.place.mount()?.into_iter().collect();
     let program = args.text.load_at(&mounts)?;
     let view = runtime()?.block_on(async {
         let client = args.place.connect().await?;
-        let engine = Engine::new(client.clone(), Arc::new(HostNames), Options::default());
-        let planned = async {
-            let since = engine.access_times(&program).await?;
-            let usages = engine.usages(&program).await?;
-            let (due, is_due): (Vec<Due>, Vec<bool>) = dues(&program, &engine, &usages).into_iter().unzip();
-            let planned = engine.plan(&program, &due).await?;
-            let lines = due.iter().zip(is_due).zip(&planned.plans);
-            Ok::<_, Fault>(PreviewView {
-                sum: program.sum.clone(),
-                access_times_since_secs: since.map(|since| since.secs),
-                policies: lines.map(|((due, is_due), plan)| line(&program, due, is_due, plan)).collect(),
-            })
-        };
-        let planned = planned.await;
+        let previewed = policy::preview(client.clone(), &program).await;
         client.unmount().await;
-        planned
+        previewed
     })?;
     if args.output.json() {
         print_json(&view)?;
@@ -172,28 +89,7 @@ pub fn run(args: &Args) -> Result<Done> {
     Ok(Done::Ok)
 }
 
-fn line(program: &Program, due: &Due, is_due: bool, plan: &Plan) -> PolicyLine {
-    let policy: &Policy = &program.policies[due.policy];
-    let entries = plan.chosen.iter().map(|chosen| EntryLine {
-        path: chosen.entry.path.clone(),
-        action: chosen.action.name(),
-        rule: policy.rules[chosen.rule].name.clone(),
-        bytes: chosen.bytes,
-    });
-    PolicyLine {
-        policy: policy.name.clone(),
-        action: policy.action.name(),
-        deletes: policy.deletes(),
-        why: due.target.why.clone(),
-        is_due,
-        matched: plan.matched,
-        bytes: plan.bytes,
-        is_reached: plan.is_reached,
-        entries: entries.collect(),
-    }
-}
-
-fn show(policy: &PolicyLine, all: bool) {
+fn show(policy: &PreviewedPolicy, all: bool) {
     let n = policy.entries.len();
     println!(
         "{} ({}): {n} entries, {}; {}",

@@ -15,9 +15,9 @@ use brindle_types::{Code, Fault, Result};
 use super::text::{self, HostNames, StateArg, TextArgs};
 use crate::background;
 use crate::exit::Done;
-use crate::find::users;
 use crate::mount::{Connect, connect};
 use crate::serve::{failed, raise_limits, say, start_log, stop_signal};
+use brindle_host::users;
 
 /// Log of engines in the background that were given none.
 const LOG_DEFAULT: &str = "/var/log/brindle/policy.log";
@@ -178,6 +178,7 @@ async fn work(args: &Args, mounts: &[String], options: Options) -> Result<Done> 
     text::warn_unusual(&program);
     state.history.file = args.text.file.display().to_string();
     state.history.source.clone_from(&args.place.what);
+    state.history.defines = args.text.defines();
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         file = state.history.file,

@@ -4,12 +4,11 @@ pub mod owner;
 
 use std::path::{Path, PathBuf};
 
-use brindle_admin::document;
+pub use brindle_admin::quota::QuotasView;
+use brindle_admin::quota::{LimitView, QuotaView};
 use brindle_client::control::{Answer, Request};
 use brindle_types::Result;
 use brindle_wire::mds::quota::{QuotaChange, QuotaOwner, QuotaShowResp, QuotaSubject};
-use schemars::JsonSchema;
-use serde::Serialize;
 
 use crate::completion::live;
 use crate::control::{Control, unexpected};
@@ -152,106 +151,28 @@ pub struct GraceArgs {
     path: PathBuf,
 }
 
-document!(QuotasView, "brindle.quotas", 1);
-
-/// Usage and limits in JSON.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct QuotasView {
-    /// They were not set (`--dry-run`).
-    dry_run: bool,
-    /// One for each owner.
-    quotas: Vec<QuotaView>,
+fn cells(limits: &LimitView, show: impl Fn(u64) -> String) -> Vec<String> {
+    let limit = |limit: u64| if limit == 0 { "-".to_owned() } else { show(limit) };
+    let state = match (limits.state, limits.grace_left_seconds) {
+        ("grace", Some(left)) => format!("{} left", period(left)),
+        (state, _) => state.to_owned(),
+    };
+    vec![show(limits.used), limit(limits.soft), limit(limits.hard), state]
 }
 
-/// Usage and limits of one owner; a limit of 0 is none.
-#[derive(Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct QuotaView {
-    /// `user`, `group` or `project`.
-    kind: &'static str,
-    /// Number; none of a default.
-    id: Option<u32>,
-    /// Name, or the number as text; none of a default.
-    name: Option<String>,
-    /// The limits are those of whoever has none of his own.
-    is_default: bool,
-    /// Space.
-    space_bytes: LimitView,
-    /// Inodes.
-    inodes: LimitView,
+fn row(quota: &QuotaView) -> Vec<String> {
+    let name = match &quota.name {
+        Some(name) => format!("{} {name}", quota.kind),
+        None => format!("every {}", quota.kind),
+    };
+    let limits = if quota.is_default { "default" } else { "own" };
+    let space = cells(&quota.space_bytes, |bytes| space(bytes, true).trim_start().to_owned());
+    let inodes = cells(&quota.inodes, |count| count.to_string());
+    [vec![name], space, inodes, vec![limits.to_owned()]].concat()
 }
 
-/// Usage and limits of one thing.
-#[derive(Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct LimitView {
-    /// What is used.
-    used: u64,
-    /// The most that may be.
-    hard: u64,
-    /// The most for longer than the grace time.
-    soft: u64,
-    /// How long that is, in seconds.
-    grace_seconds: u32,
-    /// What is left of it, in seconds; 0 when it is over, none below the soft limit.
-    grace_left_seconds: Option<u64>,
-    /// `ok`, `grace` (over the soft limit), `full` (at the hard limit), or `expired` (over the soft limit, and the grace time is over).
-    state: &'static str,
-}
-
-impl LimitView {
-    fn new(used: u64, (hard, soft): (u64, u64), grace_seconds: u32, end: Option<i64>, now: i64) -> LimitView {
-        let left = end.map(|end| end.saturating_sub(now).max(0).unsigned_abs());
-        let state = match left {
-            _ if hard > 0 && used >= hard => "full",
-            Some(0) => "expired",
-            Some(_) => "grace",
-            None => "ok",
-        };
-        LimitView { used, hard, soft, grace_seconds, grace_left_seconds: left, state }
-    }
-
-    fn cells(&self, show: impl Fn(u64) -> String) -> Vec<String> {
-        let limit = |limit: u64| if limit == 0 { "-".to_owned() } else { show(limit) };
-        let state = match (self.state, self.grace_left_seconds) {
-            ("grace", Some(left)) => format!("{} left", period(left)),
-            (state, _) => state.to_owned(),
-        };
-        vec![show(self.used), limit(self.soft), limit(self.hard), state]
-    }
-}
-
-impl QuotaView {
-    fn new(kind: QuotaOwner, owner: Option<Owner>, shown: &QuotaShowResp) -> QuotaView {
-        let (limits, grace, now) = (shown.limits, shown.grace, shown.now_secs);
-        let space = (limits.bytes_max, limits.bytes_soft);
-        let inodes = (limits.inodes_max, limits.inodes_soft);
-        QuotaView {
-            kind: kind_name(kind),
-            id: owner.as_ref().map(|owner| owner.id),
-            name: owner.map(|owner| owner.name),
-            is_default: shown.is_default,
-            space_bytes: LimitView::new(shown.bytes, space, grace.bytes_secs, shown.bytes_grace_end, now),
-            inodes: LimitView::new(shown.inodes, inodes, grace.inodes_secs, shown.inodes_grace_end, now),
-        }
-    }
-
-    fn row(&self) -> Vec<String> {
-        let name = match &self.name {
-            Some(name) => format!("{} {name}", self.kind),
-            None => format!("every {}", self.kind),
-        };
-        let limits = if self.is_default { "default" } else { "own" };
-        let space = self.space_bytes.cells(|bytes| space(bytes, true).trim_start().to_owned());
-        let inodes = self.inodes.cells(|count| count.to_string());
-        [vec![name], space, inodes, vec![limits.to_owned()]].concat()
-    }
-}
-
-fn kind_name(kind: QuotaOwner) -> &'static str {
-    match kind {
-        QuotaOwner::User => "user",
-        QuotaOwner::Group => "group",
-        QuotaOwner::Project => "project",
-    }
+fn view(kind: QuotaOwner, owner: Option<Owner>, shown: &QuotaShowResp) -> QuotaView {
+    QuotaView::new(kind, owner.map(|owner| (owner.id, owner.name)), shown)
 }
 
 /// Runs the command.
@@ -307,8 +228,8 @@ impl Subject {
 
     fn view(self, shown: &QuotaShowResp) -> QuotaView {
         match self {
-            Subject::Owner(owner) => QuotaView::new(owner.kind, Some(owner), shown),
-            Subject::Default(kind) => QuotaView::new(kind, None, shown),
+            Subject::Owner(owner) => view(owner.kind, Some(owner), shown),
+            Subject::Default(kind) => view(kind, None, shown),
         }
     }
 }
@@ -351,8 +272,7 @@ fn list(args: &ListArgs) -> Result<Done> {
             other => return Err(unexpected(&other)),
         };
         behind = page.owners.last().map(|(id, _)| *id);
-        let views =
-            page.owners.iter().map(|(id, shown)| QuotaView::new(kind, Some(Owner::by_id(kind, *id)), shown));
+        let views = page.owners.iter().map(|(id, shown)| view(kind, Some(Owner::by_id(kind, *id)), shown));
         quotas.extend(views);
         if !page.has_more || behind.is_none() {
             return print(quotas, false, args.output);
@@ -385,7 +305,7 @@ fn print(quotas: Vec<QuotaView>, dry_run: bool, output: Output) -> Result<Done> 
         return Ok(Done::Ok);
     }
     let heads = ["OWNER", "SPACE", "SOFT", "HARD", "STATE", "INODES", "SOFT", "HARD", "STATE", "LIMITS"];
-    println!("{}", table(&heads, quotas.iter().map(QuotaView::row).collect()));
+    println!("{}", table(&heads, quotas.iter().map(row).collect()));
     if dry_run {
         println!("(nothing was changed)");
     }
@@ -411,11 +331,11 @@ mod tests {
             ..QuotaShowResp::default()
         };
         let owner = || Owner { kind: QuotaOwner::Project, id: 7, name: "7".into() };
-        let row = QuotaView::new(QuotaOwner::Project, Some(owner()), &shown).row();
-        assert_eq!(row.join(" "), "project 7 2M 1M - 1h left 20 - 20 full own");
+        let line = row(&view(QuotaOwner::Project, Some(owner()), &shown));
+        assert_eq!(line.join(" "), "project 7 2M 1M - 1h left 20 - 20 full own");
         let expired = QuotaShowResp { now_secs: 5000, is_default: true, ..shown };
-        let view = QuotaView::new(QuotaOwner::Project, Some(owner()), &expired);
-        assert_eq!((view.space_bytes.state, view.space_bytes.grace_left_seconds), ("expired", Some(0)));
-        assert_eq!(view.row().last().map(String::as_str), Some("default"));
+        let expired = view(QuotaOwner::Project, Some(owner()), &expired);
+        assert_eq!((expired.space_bytes.state, expired.space_bytes.grace_left_seconds), ("expired", Some(0)));
+        assert_eq!(row(&expired).last().map(String::as_str), Some("default"));
     }
 }

@@ -3,7 +3,7 @@
 use brindle_types::{Code, Fault, Result};
 use brindle_wire::mds::quota::QuotaOwner;
 
-use crate::find::users;
+use brindle_host::users;
 
 /// Owner whose usage is wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,8 +9,8 @@ use brindle_wire::mds::scan::{Term, Test};
 use super::find::id_of;
 use super::{Found, Scan, TYPES, start, status_of, type_of};
 use crate::exit::Done;
-use crate::find::users;
 use crate::format::runtime;
+use brindle_host::users;
 
 /// Arguments of `rbh-du`.
 #[derive(clap::Args)]

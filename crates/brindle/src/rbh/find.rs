@@ -13,10 +13,10 @@ use brindle_wire::mds::scan::{GLOB_BYTES_MAX, Range, Stamp, Term, Test};
 
 use super::{Found, Known, Scan, not_here, start, status_of, type_of};
 use crate::exit::Done;
-use crate::find::users;
 use crate::format::runtime;
 use crate::policy::text::HostNames;
 use crate::print;
+use brindle_host::users;
 
 /// The options, for `--help`.
 pub const HELP: &str = "\

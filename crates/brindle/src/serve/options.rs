@@ -68,6 +68,9 @@ pub struct Options {
     /// The weakest protection that mounts may use: auth, integrity, privacy or none; 'auth' with an identity, else 'none'
     #[arg(long, env = "BRINDLE_SECURITY", value_name = "MODE", value_parser = crate::format::parse::<Mode>)]
     pub security: Option<Mode>,
+    /// Keys of hosts that are not let in, one a line, beside those that the cluster has removed; for burst buffers that have given a node up
+    #[arg(long, env = "BRINDLE_REFUSE", value_name = "FILE")]
+    pub refuse: Option<PathBuf>,
     /// Where to serve metrics over HTTP; port 0 for any free one, 'none' for not at all
     #[arg(long, env = "BRINDLE_METRICS", value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
     pub metrics: String,

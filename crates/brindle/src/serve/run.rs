@@ -260,7 +260,7 @@ async fn start_all(options: &Options, registry: &Registry, ready_json: bool) -> 
     }
     found.sort_by_key(|f| f.superblock.target);
     if let Some(identity) = &identity {
-        take_from_file(identity, &security.removed)?;
+        take_from_file(identity, options.refuse.as_deref(), &security.removed)?;
     }
     let removed = security.removed.clone();
     // A local socket proves a user, and no key: certificates are renewed over TCP.
@@ -317,8 +317,11 @@ async fn start_all(options: &Options, registry: &Registry, ready_json: bool) -> 
 }
 
 /// Takes in who was removed and what hosts may do, as far as it is on file.
-fn take_from_file(identity: &IdentityFile, removed: &RemovedKeys) -> Result<()> {
+fn take_from_file(identity: &IdentityFile, refuse: Option<&Path>, removed: &RemovedKeys) -> Result<()> {
     removed.replace(access::on_file(identity.path()));
+    if let Some(file) = refuse {
+        removed.refuse(access::removed_in(file)?);
+    }
     match access::nodemaps_on_file(identity.path())? {
         Some(nodemaps) => removed.nodemaps.replace(&nodemaps),
         None => removed.nodemaps.wait_for_first(),

@@ -1,0 +1,178 @@
+//! The mounts of a job on its nodes: the orders that make and end them, and what a node that has died loses.
+
+use std::os::unix::fs::{PermissionsExt, chown};
+
+use brindle_bb::Buffer;
+use brindle_types::{Code, Fault, Result};
+use brindle_wire::bb::{NodeMount, NodeOrder, NodeOrderReq, NodeSwapOff};
+
+use super::actions::{Actions, OWNER_MODE, cannot_give, reap};
+use super::node::hub::Refused;
+use super::node::roster::NodeKeys;
+use super::node::{Node, Places, of_several};
+use super::orchestrator::short;
+use super::{PRIVATE, make_dir, persistent_name};
+use crate::cluster::Cluster;
+
+impl Actions<'_> {
+    /// Whether the orchestrator carries out the orders for a node by itself.
+    pub(super) fn is_local(&self, node: &str) -> bool {
+        self.config.nodes_dir.is_some() || node == crate::name()
+    }
+
+    /// The way to a node.
+    fn node<'a>(&'a self, serial: u64, name: &'a str) -> Node<'a> {
+        match &self.hub() {
+            Some(hub) if !self.is_local(name) => Node::Remote { hub, host: self.host, name },
+            _ => Node::Local(Places {
+                program: &self.host.program,
+                node: name,
+                root: self.config.mounts_of(name),
+                logs: self.work_dir(serial).join("log"),
+                identity: self.config.network.as_ref().map(|network| &*network.identity),
+            }),
+        }
+    }
+
+    /// Buffers of which a job has mounts.
+    fn mounted_by(buffer: &Buffer) -> impl Iterator<Item = u64> {
+        let own = (!buffer.slices.is_empty()).then_some(buffer.serial);
+        own.into_iter().chain(buffer.uses.iter().map(|used| used.serial))
+    }
+
+    /// Mounts what the job has on all its nodes at once. `revision`: that of the buffer's row.
+    pub fn mount(&self, buffer: &Buffer, revision: u64, keys: &NodeKeys) -> Result<()> {
+        let elsewhere: Vec<&String> = buffer.nodes.iter().filter(|node| !self.is_local(node)).collect();
+        for serial in Self::mounted_by(buffer) {
+            let keys = elsewhere.iter().filter_map(|node| keys.all.get(*node));
+            self.refuse_hosts(serial, keys, false)?;
+            if let Some(node) = elsewhere.first() {
+                self.refuse_unreachable(serial, node)?;
+            }
+        }
+        let mounts = self.sources(buffer)?.into_iter().map(|(name, source)| NodeMount { name, source });
+        self.assign_swap(buffer)?;
+        let private = self.make_private_dirs(buffer)?;
+        let swap = buffer.swap.as_ref().map(|_| self.source_of(buffer.serial)).transpose()?;
+        let order = NodeOrder::Mount { mounts: mounts.collect(), private, swap };
+        self.order_all(buffer, revision, &order).1
+    }
+
+    /// Unmounts everything of the job from all its nodes; programs that are still there lose it. A node where that fails delays no other one.
+    /// `gives_up`: pages in swap whose server cannot be started are lost, and the processes that need them get SIGBUS. Nodes that an administrator
+    /// has given up write nothing any more on return. Returns also the nodes on which nothing is mounted any more.
+    pub fn unmount(
+        &self,
+        buffer: &Buffer,
+        revision: u64,
+        keys: &NodeKeys,
+        gives_up: bool,
+    ) -> (Vec<String>, Result<()>) {
+        let is_dead = |node: &&String| keys.forgotten.contains_key(*node) && !self.is_local(node);
+        let (dead, living): (Vec<&String>, Vec<&String>) = buffer.nodes.iter().partition(is_dead);
+        let used = buffer.uses.iter().map(|used| persistent_name(&buffer.token, &used.name));
+        let names = std::iter::once(buffer.token.clone()).chain(used).collect();
+        let swap = buffer.swap.as_ref().map(|_| NodeSwapOff {
+            servers_down: self.ensure_runs(buffer.serial).err().map(|fault| short(&fault)),
+            gives_up,
+        });
+        let order = NodeOrder::Unmount { names, swap };
+        let living = Buffer { nodes: living.into_iter().cloned().collect(), ..buffer.clone() };
+        let (mut done, outcome) = self.order_all(&living, revision, &order);
+        if dead.is_empty() {
+            return (done, outcome);
+        }
+        let fenced = Self::mounted_by(buffer).try_for_each(|serial| {
+            self.refuse_hosts(serial, dead.iter().filter_map(|node| keys.forgotten.get(*node)), true)
+        });
+        if fenced.is_ok() {
+            tracing::warn!(job = buffer.token, nodes = ?dead, "nodes that were given up are refused by its servers");
+            done.extend(dead.into_iter().cloned());
+        }
+        (done, outcome.and(fenced))
+    }
+
+    /// Has all nodes of a buffer carry out an order: those of this machine one after the other, all others at the same time. The nodes that have
+    /// done so, and the fault of the others.
+    fn order_all(&self, buffer: &Buffer, revision: u64, order: &NodeOrder) -> (Vec<String>, Result<()>) {
+        let (serial, job) = (buffer.serial, buffer.token.clone());
+        let order = NodeOrderReq { serial, revision, job, order: order.clone() };
+        let order = &order;
+        let mounts = matches!(order.order, NodeOrder::Mount { .. });
+        let carry_out = |name: &String| (name.clone(), self.node(serial, name).carry_out(order));
+        // Memory is looked at before swap is turned off: not by two at once on one machine.
+        let (alone, beside): (Vec<&String>, Vec<&String>) =
+            buffer.nodes.iter().partition(|node| !mounts && self.is_local(node));
+        let outcomes: Vec<(String, Result<()>)> = std::thread::scope(|scope| {
+            let running: Vec<_> =
+                beside.iter().map(|name| (*name, scope.spawn(|| carry_out(name)))).collect();
+            let mut outcomes: Vec<_> = alone.iter().map(|name| carry_out(name)).collect();
+            let panicked = || Err(Fault::new(Code::Bug).what("work on a node panicked"));
+            outcomes.extend(
+                running.into_iter().map(|(name, t)| t.join().unwrap_or_else(|_| (name.clone(), panicked()))),
+            );
+            outcomes
+        });
+        let (mut done, mut faults) = (Vec::new(), Vec::new());
+        for (node, outcome) in outcomes {
+            match outcome {
+                Ok(()) => done.push(node),
+                Err(fault) => faults.push((node, fault)),
+            }
+        }
+        (done, of_several(faults))
+    }
+
+    /// Makes the directory of each node, where the job has such. Everything on the way to them belongs to root: no user can put a link there.
+    fn make_private_dirs(&self, buffer: &Buffer) -> Result<bool> {
+        if !buffer.has_directory() || !buffer.access.is_private() {
+            return Ok(false);
+        }
+        for node in &buffer.nodes {
+            let own = self.stage_mount(buffer.serial).join(PRIVATE).join(node);
+            make_dir(&own)?;
+            chown(&own, Some(buffer.uid), Some(buffer.gid)).map_err(|e| cannot_give(&own, &e))?;
+            let mode = std::fs::Permissions::from_mode(OWNER_MODE);
+            std::fs::set_permissions(&own, mode).map_err(|e| cannot_give(&own, &e))?;
+        }
+        Ok(true)
+    }
+
+    /// Refuses to mount on another host what was made when the orchestrator served this host alone.
+    fn refuse_unreachable(&self, serial: u64, node: &str) -> Result<()> {
+        if Cluster::load(&self.work_dir(serial))?.reach.is_some() {
+            return Ok(());
+        }
+        Err(Fault::new(Code::WrongPhase)
+            .what("cannot mount on node")
+            .subject(node.to_owned())
+            .why("the buffer was made before the orchestrator was told to serve other hosts: its servers listen on 127.0.0.1")
+            .next("make a new buffer"))
+    }
+
+    /// Has the servers of a buffer refuse the hosts of these keys, or let them in again. A host that is refused has no connection to them on
+    /// return: its session ends, and nothing that it sends is written.
+    fn refuse_hosts<'k>(
+        &self,
+        serial: u64,
+        keys: impl Iterator<Item = &'k String>,
+        refused: bool,
+    ) -> Result<()> {
+        let lock = self.start_lock(serial);
+        let _start = lock.lock();
+        let cluster = Cluster::load(&self.work_dir(serial))?;
+        let Some(reach) = &cluster.reach else { return Ok(()) };
+        let mut file = Refused::open(&reach.refused)?;
+        let mut changed = false;
+        for key in keys {
+            changed |= file.set(key, refused)?;
+        }
+        // The file may have been written by a try that was cut off before the servers were started with it.
+        if !changed && !refused {
+            return Ok(());
+        }
+        self.on(serial, |on| on.down(false))?;
+        reap(&cluster);
+        self.start(serial)
+    }
+}

@@ -1,0 +1,315 @@
+//! The orchestrator's side of agents: who is connected, and orders to them.
+//!
+//! Agents connect here, over TLS with certificates of the cluster on both sides. A node is the host that the certificate of its agent names; an
+//! agent's host has joined as `agent` or `server`. The other way round an agent connects to nobody but a server of its cluster, so nobody else can
+//! give it an order.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::time::{Duration, Instant};
+
+use brindle_auth::{HostRole, KeyId, Mode};
+use brindle_net::{
+    CredentialSource, RpcServer, ServerConfig, ServerConn, ServerHandle, Service, TcpTransport,
+};
+use brindle_stdx::{BoxFuture, Seams};
+use brindle_types::{Code, Fault, Nid, Result};
+use brindle_wire::Op;
+use brindle_wire::bb::{NodeOrder, NodeOrderReq, NodeOrderResp, NodeRegisterReq, NodeRegisterResp};
+use brindle_wire::frame::{Frame, Header, decode_body, decode_reply, encode_body};
+use brindle_wire::principal::PrincipalKind;
+use parking_lot::{Condvar, Mutex};
+use tokio::sync::oneshot;
+
+use super::away;
+use crate::identity::{IdentityFile, Process, security};
+use crate::{Host, access};
+
+/// Port of the orchestrator unless told otherwise.
+pub const PORT_DEFAULT: u16 = 9890;
+/// An agent that was not heard of for so long is asked nothing. It registers every few seconds.
+const SILENT_AFTER: Duration = Duration::from_secs(15);
+/// How long an order waits for an agent to connect: the orchestrator may have started a moment ago.
+const CONNECT_WAIT: Duration = Duration::from_secs(5);
+/// How long a node may take to mount.
+const MOUNT_LIMIT_MS: u64 = 60_000;
+/// How long a node may take to unmount.
+const UNMOUNT_LIMIT_MS: u64 = 45_000;
+/// How much longer it may take where swap is turned off.
+const SWAP_OFF_LIMIT_MS: u64 = 60_000;
+/// Registrations that wait to be looked at.
+const REGISTRATIONS_MAX: usize = 1024;
+/// How long a registration may take to be looked at.
+const REGISTER_LIMIT_MS: u64 = 10_000;
+
+/// How compute nodes on other hosts reach the orchestrator and the servers of buffers.
+#[derive(Clone, Debug)]
+pub struct Network {
+    /// Address of this host.
+    pub address: String,
+    /// Port for agents.
+    pub port: u16,
+    /// Identity of this host, which has joined as `server`.
+    pub identity: PathBuf,
+}
+
+/// A registration, for the orchestrator to look at.
+pub struct Registration {
+    /// Name of the node.
+    pub node: String,
+    /// Its address.
+    pub address: String,
+    /// The key of its host.
+    pub key: KeyId,
+    /// What its agent says.
+    pub request: NodeRegisterReq,
+    conn: Arc<ServerConn>,
+    answer: oneshot::Sender<Result<NodeRegisterResp>>,
+}
+
+/// Contact with a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Contact {
+    /// Its agent answers.
+    Up,
+    /// Its agent is connected, and has said nothing for a while.
+    Silent,
+    /// Its agent is not connected.
+    Away,
+}
+
+/// The agents.
+pub struct Hub {
+    shared: Arc<Shared>,
+    registrations: Mutex<Option<Receiver<Registration>>>,
+    handle: ServerHandle,
+}
+
+struct Shared {
+    seams: Seams,
+    connected: Mutex<BTreeMap<String, Connected>>,
+    changed: Condvar,
+    registrations: SyncSender<Registration>,
+}
+
+struct Connected {
+    conn: Arc<ServerConn>,
+    heard: Instant,
+}
+
+impl Hub {
+    /// Listens for agents.
+    pub fn start(host: &Host, network: &Network) -> Result<Hub> {
+        let identity = IdentityFile::open(&network.identity)?;
+        refuse_other_roles(&identity)?;
+        let seams = host.seams().clone();
+        let security = security(Some(identity.clone()), Mode::Privacy, Process::Server);
+        security.removed.replace(access::on_file(identity.path()));
+        let removed = security.removed.clone();
+        let transport = Arc::new(TcpTransport::new(seams.clone()).over_tcp_only().secured(security));
+        let (registrations, waiting) = sync_channel(REGISTRATIONS_MAX);
+        let (connected, changed) = (Mutex::default(), Condvar::new());
+        let shared = Arc::new(Shared { seams: seams.clone(), connected, changed, registrations });
+        let nid = Nid { host: network.address.clone(), port: network.port, rail: 0 };
+        let handle = host.wait(async {
+            access::follow_cluster(&seams, &identity, transport.clone(), Some(removed))?;
+            let (config, service) = (ServerConfig::default(), shared.clone());
+            RpcServer::serve(transport, &seams, &nid, config, service).await
+        })?;
+        tracing::info!(nid = %handle.local_nid(), "agents of compute nodes may connect");
+        Ok(Hub { shared, registrations: Mutex::new(Some(waiting)), handle })
+    }
+
+    /// Registrations, for whoever looks at them; the first caller gets them.
+    pub fn registrations(&self) -> Option<Receiver<Registration>> {
+        self.registrations.lock().take()
+    }
+
+    /// Where agents connect.
+    pub fn nid(&self) -> &Nid {
+        self.handle.local_nid()
+    }
+
+    /// Answers a registration. A node is known as connected once its registration was good.
+    pub fn answer(&self, registration: Registration, outcome: Result<NodeRegisterResp>) {
+        let Registration { node, conn, answer, .. } = registration;
+        match &outcome {
+            Ok(_) if !conn.is_closed() => {
+                let connected = Connected { conn, heard: Instant::now() };
+                let before = self.shared.connected.lock().insert(node.clone(), connected);
+                if before.is_none() {
+                    tracing::info!(node, "the agent of a compute node has connected");
+                }
+                self.shared.changed.notify_all();
+            }
+            Ok(_) => {}
+            Err(fault) => tracing::warn!(%fault, node, "the agent of a compute node is refused"),
+        }
+        // The agent may have gone meanwhile.
+        let _ = answer.send(outcome);
+    }
+
+    /// Contact with a node now.
+    pub fn contact(&self, node: &str) -> Contact {
+        match self.shared.connected.lock().get(node) {
+            Some(found) if found.heard.elapsed() < SILENT_AFTER => Contact::Up,
+            Some(_) => Contact::Silent,
+            None => Contact::Away,
+        }
+    }
+
+    /// Has the agent of a node carry out an order.
+    pub(super) fn order(&self, host: &Host, node: &str, order: &NodeOrderReq) -> Result<()> {
+        let conn = self.connection(node)?;
+        let limit_ms = match &order.order {
+            NodeOrder::Mount { .. } => MOUNT_LIMIT_MS,
+            NodeOrder::Unmount { swap: None, .. } => UNMOUNT_LIMIT_MS,
+            NodeOrder::Unmount { swap: Some(_), .. } => UNMOUNT_LIMIT_MS + SWAP_OFF_LIMIT_MS,
+        };
+        let header = Header { op: Op::NodeOrder as u16, ..Header::default() };
+        let asked = conn.notify(Frame::new(header, encode_body(order)));
+        match host.wait(self.shared.seams.timeout_ms(limit_ms, asked)) {
+            Some(Ok(reply)) => {
+                let answer: Result<NodeOrderResp> = decode_reply(&reply);
+                answer.map(drop).map_err(|fault| fault.why(format!("says the agent of node {node}")))
+            }
+            Some(Err(_)) => Err(away(node, "its agent has gone before it answered".to_owned())),
+            None => Err(away(
+                node,
+                format!("its agent has not done within {} s what it was told", limit_ms / 1000),
+            )),
+        }
+    }
+
+    fn connection(&self, node: &str) -> Result<Arc<ServerConn>> {
+        let deadline = Instant::now() + CONNECT_WAIT;
+        let mut connected = self.shared.connected.lock();
+        loop {
+            let found = connected.get(node);
+            if let Some(found) = found.filter(|found| found.heard.elapsed() < SILENT_AFTER) {
+                return Ok(found.conn.clone());
+            }
+            let why = match found {
+                Some(found) => {
+                    format!("its agent was last heard of {} s ago", found.heard.elapsed().as_secs())
+                }
+                None => "its agent is not connected".to_owned(),
+            };
+            if self.shared.changed.wait_until(&mut connected, deadline).timed_out() {
+                return Err(away(node, why));
+            }
+        }
+    }
+}
+
+/// Agents and mounts on other hosts believe servers only.
+fn refuse_other_roles(identity: &IdentityFile) -> Result<()> {
+    let current = identity.current()?;
+    let name = current.identity().name();
+    if name.roles.has(HostRole::Server) {
+        return Ok(());
+    }
+    Err(Fault::new(Code::NotForCaller)
+        .what("cannot serve compute nodes with the identity of host")
+        .subject(name.host.clone())
+        .why(format!("the host has joined as {}, not as server: agents take no orders from it", name.roles))
+        .next("let the host join as a server: brindle cluster token --role server, brindle join --again"))
+}
+
+impl Service for Shared {
+    fn hello(&self, conn: &Arc<ServerConn>) -> Result<u64> {
+        let principal = conn.principal();
+        if conn.proof().is_some() && principal.kind == PrincipalKind::Agent {
+            return Ok(0);
+        }
+        Err(Fault::new(Code::NotForCaller)
+            .what("refused by the orchestrator of burst buffers:")
+            .subject(principal.to_string())
+            .why("agents of compute nodes connect here, and prove who they are")
+            .data("nothing was changed"))
+    }
+
+    fn request(self: Arc<Self>, conn: Arc<ServerConn>, frame: Frame) -> BoxFuture<'static, Frame> {
+        Box::pin(async move {
+            let header = frame.header.clone();
+            let outcome = match Op::from_number(header.op) {
+                Some(Op::NodeRegister) => self.register(conn, &frame).await,
+                _ => Err(Fault::new(Code::UnknownOp).why(format!("operation {}", header.op))),
+            };
+            match outcome {
+                Ok(answer) => Frame::reply_to(&header, encode_body(&Ok::<_, Fault>(answer))),
+                Err(fault) => Frame::fault_reply_to(&header, &fault),
+            }
+        })
+    }
+
+    fn closed(&self, conn_id: u64) {
+        let mut connected = self.connected.lock();
+        connected.retain(|node, found| {
+            let stays = found.conn.id() != conn_id;
+            if !stays {
+                tracing::warn!(node, "the agent of a compute node has gone");
+            }
+            stays
+        });
+    }
+}
+
+impl Shared {
+    async fn register(&self, conn: Arc<ServerConn>, frame: &Frame) -> Result<NodeRegisterResp> {
+        let request: NodeRegisterReq = decode_body(&frame.body)?;
+        let busy =
+            || Fault::new(Code::BufferBusy).what("the orchestrator has too much to do to register nodes");
+        let proof = conn.proof().ok_or_else(|| Fault::new(Code::NotEnrolled))?;
+        let (node, key, address) = (proof.host.clone(), proof.key, conn.peer().host.clone());
+        let (answer, answered) = oneshot::channel();
+        let registration = Registration { node, address, key, request, conn, answer };
+        match self.registrations.try_send(registration) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_)) => return Err(busy()),
+            Err(TrySendError::Disconnected(_)) => return Err(Fault::new(Code::Shutdown)),
+        }
+        let answered = self.seams.timeout_ms(REGISTER_LIMIT_MS, answered).await.ok_or_else(busy)?;
+        answered.unwrap_or_else(|_| Err(Fault::new(Code::Shutdown)))
+    }
+}
+
+/// Keys of hosts that the servers of a buffer refuse, one a line: the file that `brindle serve --refuse` reads.
+pub struct Refused {
+    path: PathBuf,
+    keys: Vec<String>,
+}
+
+impl Refused {
+    /// Reads the file, which may not be there.
+    pub fn open(path: &Path) -> Result<Refused> {
+        let keys = match std::fs::read_to_string(path) {
+            Ok(text) => text.lines().map(str::to_owned).collect(),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+            Err(e) => {
+                return Err(Fault::io(Code::NotWritable, "cannot read", path.display().to_string(), &e));
+            }
+        };
+        Ok(Refused { path: path.to_owned(), keys })
+    }
+
+    /// Refuses a key, or does not any more, with the next start of the servers; whether that changed anything.
+    pub fn set(&mut self, key: &str, refused: bool) -> Result<bool> {
+        if self.keys.iter().any(|known| known == key) == refused {
+            return Ok(false);
+        }
+        self.keys.retain(|known| known != key);
+        self.keys.extend(refused.then(|| key.to_owned()));
+        self.save()?;
+        Ok(true)
+    }
+
+    /// Writes the file.
+    pub fn save(&self) -> Result<()> {
+        let text: String = self.keys.iter().map(|key| format!("{key}\n")).collect();
+        crate::identity::write_whole(&self.path, &text, 0o600)
+            .map_err(|e| Fault::io(Code::NotWritable, "cannot write", self.path.display().to_string(), &e))
+    }
+}

@@ -1,0 +1,65 @@
+//! Burst buffers: what there is, and what is asked for one of them.
+
+use std::sync::Arc;
+
+use brindle_types::Result;
+use brindle_wire::mds::quota::QuotaOwner;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::tasks::{self, Progress};
+use super::views::ActReq;
+use super::{Call, Nothing};
+use crate::buffers::{Ask, BurstBuffersView};
+use crate::plan::PlanView;
+
+/// Another size of a buffer.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ResizeReq {
+    /// Its size from now on, rounded up to granules of its pool.
+    pub bytes: u64,
+    /// Says what would be done, and changes nothing.
+    pub dry_run: bool,
+}
+
+/// Pools and buffers.
+pub async fn list(call: Arc<Call>, _: Nothing) -> Result<BurstBuffersView> {
+    let manager = &call.manager;
+    let mut view = manager.managed.orchestrator.view(|uid| uid.to_string()).await?;
+    let uids = view.buffers.iter().map(|buffer| buffer.buffer.uid).collect();
+    let known = manager.names.of(QuotaOwner::User, uids).await?;
+    for buffer in &mut view.buffers {
+        if let Some(name) = known.get(&buffer.buffer.uid) {
+            buffer.user.clone_from(name);
+        }
+    }
+    Ok(view)
+}
+
+/// Plans to stage the files of a kept buffer out, or begins it.
+pub async fn retry(call: Arc<Call>, request: ActReq) -> Result<PlanView> {
+    act(&call, Ask::Retry, request.dry_run).await
+}
+
+/// Plans another size, or begins it.
+pub async fn resize(call: Arc<Call>, request: ResizeReq) -> Result<PlanView> {
+    act(&call, Ask::Resize(request.bytes), request.dry_run).await
+}
+
+/// Plans to destroy a buffer with all it holds, or begins it.
+pub async fn destroy(call: Arc<Call>, request: ActReq) -> Result<PlanView> {
+    act(&call, Ask::Destroy, request.dry_run).await
+}
+
+async fn act(call: &Call, asked: Ask, dry_run: bool) -> Result<PlanView> {
+    let name = call.param("buffer").to_owned();
+    let plan = call.manager.managed.orchestrator.plan(&name, asked).await?;
+    if dry_run || !plan.changes {
+        return Ok(plan);
+    }
+    let noted = format!("buffer.{}", asked.word());
+    tasks::begin(call, plan, noted, false, move |progress: Progress| async move {
+        progress.manager().managed.orchestrator.carry_out(&name, asked).await
+    })
+}

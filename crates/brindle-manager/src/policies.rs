@@ -1,0 +1,214 @@
+//! Policies of the engine whose directory is on this host: what it does, on and off, and previews of its text.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use brindle_host::control::MountHere;
+use brindle_host::policy::{self, PolicyStatusView, PreviewView};
+use brindle_hsm::policy::State;
+use brindle_policy::Program;
+use brindle_types::{Code, Fault, Result};
+use parking_lot::Mutex;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::cluster::Managed;
+use crate::plan::{PlanView, quoted};
+
+/// Entries of a policy that a preview keeps.
+const ENTRIES_MAX: usize = 100;
+
+/// The engine of a directory.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct PoliciesView {
+    /// Its directory on the manager's host.
+    pub state_dir: String,
+    /// As `brindle policy status -o json` has it.
+    #[serde(flatten)]
+    pub status: PolicyStatusView,
+    /// The command that starts an engine.
+    pub start: String,
+}
+
+/// What a text would have done at some moment.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct PreviewedView {
+    /// When, seconds since 1970.
+    pub at_s: i64,
+    /// The text.
+    pub file: String,
+    /// Whether it is what the engine carries out: the same words, after variables and includes.
+    pub is_engines: bool,
+    /// Whether everything in it that deletes was confirmed.
+    pub is_confirmed: bool,
+    /// As `brindle policy preview -o json` has it, with the first 100 entries of each policy.
+    #[serde(flatten)]
+    pub preview: PreviewView,
+    /// Entries that are chosen, policy by policy; more than are shown, perhaps.
+    pub chosen: Vec<u64>,
+    /// The command that does the same.
+    pub command: String,
+    /// The command that allows what deletes.
+    pub confirm: String,
+}
+
+/// The last preview.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct LastPreviewView {
+    /// None since the manager was started.
+    pub preview: Option<Arc<PreviewedView>>,
+}
+
+/// The last preview, kept.
+#[derive(Default)]
+pub struct Previews(Mutex<Option<Arc<PreviewedView>>>);
+
+impl Previews {
+    /// The last one.
+    pub fn last(&self) -> LastPreviewView {
+        LastPreviewView { preview: self.0.lock().clone() }
+    }
+}
+
+async fn on_a_thread<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    tokio::task::spawn_blocking(work).await.map_err(|e| Fault::new(Code::Bug).why(e.to_string()))?
+}
+
+fn state_option(dir: &Path) -> String {
+    match dir == Path::new(policy::STATE_DEFAULT) {
+        true => String::new(),
+        false => format!(" --state {}", quoted(&dir.display().to_string())),
+    }
+}
+
+/// What the engine does and has done.
+pub async fn view(managed: &Managed) -> Result<PoliciesView> {
+    let dir = managed.policy_state()?;
+    let mount = managed.mount_word(&managed.place()?);
+    on_a_thread(move || {
+        let status = policy::view(&State::look(&dir)?);
+        let file = if status.file.is_empty() { "/etc/brindle/policy.conf" } else { &status.file };
+        let start = format!("brindle policy run{} {} {mount} --daemon", state_option(&dir), quoted(file));
+        Ok(PoliciesView { state_dir: dir.display().to_string(), status, start })
+    })
+    .await
+}
+
+/// Switches a policy on or off; with `dry_run` only says what would be.
+pub async fn switch(managed: &Managed, name: &str, is_on: bool, dry_run: bool) -> Result<PlanView> {
+    let dir = managed.policy_state()?;
+    let name = name.to_owned();
+    on_a_thread(move || {
+        let switched = policy::switch(&dir, &name, is_on, dry_run)?;
+        let verb = if is_on { "enable" } else { "disable" };
+        let effects = match is_on {
+            true => vec!["What deletes stays off until its text was confirmed.".to_owned()],
+            false => vec![
+                "Files that it would have archived, released or removed stay as they are until it is on again."
+                    .to_owned(),
+                "What it has asked for already goes on.".to_owned(),
+            ],
+        };
+        Ok(PlanView {
+            command: format!("brindle policy {verb}{} {}", state_option(&dir), quoted(&name)),
+            request: format!("POST /api/v1/policies/{name}/{verb} {{\"dry_run\": false}}"),
+            target: name,
+            action: verb.to_owned(),
+            would: switched.says,
+            effects,
+            changes: switched.changes,
+            task: None,
+        })
+    })
+    .await
+}
+
+/// The text of an engine, to be previewed.
+#[derive(Debug)]
+pub struct Text {
+    dir: PathBuf,
+    state: State,
+    program: Program,
+    mount: String,
+}
+
+impl Text {
+    /// That of the engine which has run in the directory.
+    pub async fn of(managed: &Managed) -> Result<Text> {
+        let dir = managed.policy_state()?;
+        let mount = managed.mount_word(&managed.place()?);
+        on_a_thread(move || {
+            let state = State::look(&dir)?;
+            let history = &state.history;
+            if history.file.is_empty() {
+                return Err(Fault::new(Code::BadArgument)
+                    .what("there is no text to preview:")
+                    .subject(format!("no engine has run in {}", dir.display()))
+                    .next("brindle policy preview FILE MNT shows what a text would do"));
+            }
+            let mut program = policy::load(&history.file, &history.defines)?;
+            let mounts = match history.source.contains(":/") {
+                true => Vec::new(),
+                false => {
+                    vec![brindle_host::text(&MountHere::of(Path::new(&history.source))?.line().mount_point)?]
+                }
+            };
+            program.place(&mounts)?;
+            Ok(Text { dir, state, program, mount })
+        })
+        .await
+    }
+
+    fn defines(&self) -> String {
+        let defines = self.state.history.defines.iter();
+        defines.map(|(name, value)| format!(" -D {}", quoted(&format!("{name}={value}")))).collect()
+    }
+
+    /// The plan of a preview.
+    pub fn plan(&self) -> PlanView {
+        PlanView {
+            target: self.state.history.file.clone(),
+            action: "preview".to_owned(),
+            would: "All names of the file system would be looked at, and nothing changed".to_owned(),
+            effects: vec!["It takes a part of the MDT's time for as long as it goes on.".to_owned()],
+            changes: true,
+            command: self.command("preview", true),
+            request: "POST /api/v1/policies/preview {\"dry_run\": false}".to_owned(),
+            task: None,
+        }
+    }
+
+    fn command(&self, verb: &str, has_place: bool) -> String {
+        let file = quoted(&self.state.history.file);
+        let place = if has_place { format!(" {}", quoted(&self.mount)) } else { String::new() };
+        format!("brindle policy {verb}{}{} {file}{place}", state_option(&self.dir), self.defines())
+    }
+
+    /// Looks at the file system, and keeps what it comes to.
+    pub async fn preview(self, managed: &Managed, previews: &Previews, at_s: i64) -> Result<String> {
+        let place = managed.place()?;
+        let program = &self.program;
+        let mut preview =
+            managed.with_client(&place, async |client| policy::preview(client, program).await).await?;
+        let chosen: Vec<u64> = preview.policies.iter().map(|policy| policy.entries.len() as u64).collect();
+        preview.policies.iter_mut().for_each(|policy| policy.entries.truncate(ENTRIES_MAX));
+        let sum = &self.program.sum;
+        if preview.policies.iter().any(|policy| policy.deletes) {
+            self.state.previewed(sum, &policy::mark(Path::new(&self.state.history.file)))?;
+        }
+        let entries: u64 = chosen.iter().sum();
+        let policies = preview.policies.len();
+        let view = PreviewedView {
+            at_s,
+            file: self.state.history.file.clone(),
+            is_engines: self.state.history.sum == *sum,
+            is_confirmed: self.state.is_confirmed(sum),
+            command: self.command("preview", true),
+            confirm: self.command("confirm", false),
+            chosen,
+            preview,
+        };
+        *previews.0.lock() = Some(Arc::new(view));
+        Ok(format!("{policies} policies would act on {entries} entries"))
+    }
+}

@@ -1,0 +1,85 @@
+//! Messages between the orchestrator of burst buffers and the agents of compute nodes (design note 029).
+//!
+//! An agent connects to the orchestrator and registers ([`NodeRegisterReq`]). The orchestrator sends its orders ([`NodeOrderReq`]) over the same
+//! connection, as notices. So nothing listens on a compute node, and an order can only come from whoever has proven to be a server of the
+//! cluster.
+
+use serde::{Deserialize, Serialize};
+
+use crate::message;
+
+/// Registers a compute node, and says that it lives. Repeated every few seconds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeRegisterReq {
+    /// Number of this start of the agent.
+    pub start: u64,
+    /// Directory of the node's mounts.
+    pub mount_root: String,
+    /// Whether the agent wants to know what may be mounted. Until it has heard that once it takes no orders.
+    pub wants_kept: bool,
+}
+
+/// The node is registered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeRegisterResp {
+    /// Names below `mount_root` that living buffers may have mounted on the node, where the agent wants to know.
+    pub kept: Option<Vec<String>>,
+}
+message!(NodeRegisterReq => NodeRegisterResp, NodeRegister);
+
+/// An order for a compute node. It can be repeated.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeOrderReq {
+    /// Serial number of the buffer of the job.
+    pub serial: u64,
+    /// Revision of the buffer's row. An agent refuses a lower one than it has seen.
+    pub revision: u64,
+    /// The job.
+    pub job: String,
+    /// What is to be done.
+    pub order: NodeOrder,
+}
+
+/// Work on a compute node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NodeOrder {
+    /// Mount what a job has.
+    Mount {
+        /// The mounts.
+        mounts: Vec<NodeMount>,
+        /// Whether the node gets its own directory of the job's buffer.
+        private: bool,
+        /// The source of the mount for the node's swap, where the job has swap.
+        swap: Option<String>,
+    },
+    /// Unmount it.
+    Unmount {
+        /// Names of the mounts.
+        names: Vec<String>,
+        /// The swap of the node, where the job has swap.
+        swap: Option<NodeSwapOff>,
+    },
+}
+
+/// A mount of a job on a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeMount {
+    /// Its name below the directory of mounts.
+    pub name: String,
+    /// Its source, as mount(8) takes it.
+    pub source: String,
+}
+
+/// The end of a node's swap.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeSwapOff {
+    /// Why the servers of the swap do not run; `None` where they do.
+    pub servers_down: Option<String>,
+    /// Whether pages are given up that cannot be read: the processes that need them get SIGBUS.
+    pub gives_up: bool,
+}
+
+/// It is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeOrderResp {}
+message!(NodeOrderReq => NodeOrderResp, NodeOrder);
