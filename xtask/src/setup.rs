@@ -5,7 +5,7 @@
 
 use std::process::{Command, Stdio};
 
-use crate::Session;
+use crate::{Session, tools};
 
 /// One tool and where it comes from.
 struct Tool {
@@ -134,7 +134,12 @@ const TOOLS: &[Tool] = &[
 /// `cargo xtask setup TARGET`.
 pub fn run(session: &Session) -> Result<(), String> {
     let target =
-        session.args.first().ok_or("usage: cargo xtask setup TARGET (demo, test, soak, bench, lint)")?;
+        session.args.first().ok_or("usage: cargo xtask setup TARGET (demo, test, soak, bench, lint, s3)")?;
+    if target == "s3" {
+        // A program of its own below target/tools, and no package.
+        let log = session.root.join("target/s3-server.log");
+        return tools::s3_server(&session.root, &log).map(|program| println!("{}", program.display()));
+    }
     need(target)
 }
 

@@ -57,7 +57,7 @@ export async function buffers({ page, check, axe, wide, shot, goTo, confirm, bri
   const kept = page.locator('tr[data-buffer^="77."]');
   const shared = page.locator('tr[data-buffer^="reference."]');
   await kept.getByText('files to be staged out').waitFor();
-  await shared.getByText('ready').waitFor();
+  await shared.getByText('ready', { exact: true }).waitFor();
   check('pools, bricks and buffers are shown', await page.locator('[data-pool=default]').getByText('nvme0').isVisible());
   await kept.getByRole('button', { name: 'More of' }).click();
   const steps = await page.locator('table.steps tbody th').allInnerTexts();

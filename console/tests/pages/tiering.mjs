@@ -13,7 +13,7 @@ export async function tiering({ page, check, axe, wide, shot, goTo, confirm, mou
   const ask = async (verb, asked, archive) => {
     await page.getByRole('button', { name: `${verb} files` }).click();
     await dialog.getByLabel(/^File, or directory/).fill(asked);
-    if (archive) await dialog.getByLabel('Archive', { exact: true }).selectOption(archive);
+    if (archive) await dialog.locator('select').selectOption(archive);
     // By keyboard, as everything can be done.
     await dialog.getByLabel(/^File, or directory/).press('Enter');
   };
@@ -63,7 +63,7 @@ export async function tiering({ page, check, axe, wide, shot, goTo, confirm, mou
   await wide('HSM and policies');
   await queued.getByRole('button', { name: /^Cancel/ }).click();
   await dialog.getByText('1 file would be given up').waitFor();
-  await confirm('Give it up', '1 files given up');
+  await confirm('Give it up', '1 file given up');
   await page.getByText('Nobody serves archive 7').waitFor({ state: 'detached' });
   check('an action is cancelled by click', brindle('hsm', 'state', '-o', 'json', path.join(mount, 'project', 'waits')).files[0].action === null);
 

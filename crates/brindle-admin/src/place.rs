@@ -42,6 +42,11 @@ impl Place {
             source.mgs == self.mgs && self.fs.as_ref().is_none_or(|fs| *fs == source.fs)
         })
     }
+
+    /// Whether something mounted from `source` is all of this file system, and not a directory of it.
+    pub fn is_whole_in(&self, source: &str) -> bool {
+        self.is_mounted_from(source) && source.parse().is_ok_and(|source: Source| source.subdir.is_empty())
+    }
 }
 
 impl std::str::FromStr for Source {

@@ -473,7 +473,8 @@ mod tests {
     /// A row of one operation with so many requests of so many microseconds.
     fn did(name: &str, op: Op, count: u64, micros_each: u64, bytes: u64) -> UsageRow {
         let ops = vec![(op as u16, tally(count, count * micros_each))];
-        UsageRow { ops, written: tally(count, bytes), ..row(name, 1, 0, op, 0) }
+        let writes = if bytes > 0 { count } else { 0 };
+        UsageRow { ops, written: tally(writes, bytes), ..row(name, 1, 0, op, 0) }
     }
 
     fn why(

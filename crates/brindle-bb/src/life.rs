@@ -151,6 +151,9 @@ pub struct Buffer {
     /// Reason why the last resizing failed; empty if it did not.
     #[serde(default)]
     pub resize_failure: String,
+    /// Why something that programs of the job wrote may have been thrown away when it was unmounted; empty where nothing was.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub lost: String,
     /// Swap of its nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub swap: Option<Swap>,

@@ -28,6 +28,8 @@ const WAITING_MAX: usize = 1 << 16;
 const TOLD_KEPT_MS: u64 = 10_000;
 /// A file that is read and written all the time is noted so often.
 const AGAIN_MS: u64 = 60_000;
+/// How often open files with pages of the kernel are looked at: it reads those without telling anybody.
+const PAGES_EVERY_MS: u64 = 3_600_000;
 
 /// When the next read of a file is to be noted. The default: at once.
 #[derive(Clone, Copy, Debug, Default)]
@@ -41,7 +43,7 @@ pub(crate) struct AccessDue {
 impl AccessDue {
     /// By the attributes that an open was answered with; `time` is the MDT's clock.
     pub fn by(attr: &Attr, time: Time, now: Mono, contents: u64) -> AccessDue {
-        let is_due = access_counts(attr.atime, (attr.mtime, attr.ctime), time);
+        let is_due = attr.atime <= attr.mtime.max(attr.ctime);
         let left_secs = attr.atime.secs.saturating_add(ACCESS_AGE_SECS).saturating_sub(time.secs);
         let left_ms = u64::try_from(left_secs).unwrap_or(0).saturating_mul(1000);
         AccessDue { from: if is_due { now } else { now.plus_ms(left_ms) }, noted: Some(now), contents }
@@ -50,7 +52,12 @@ impl AccessDue {
     fn is_due(&self, now: Mono, contents: u64) -> bool {
         let has_changed = contents != self.contents;
         let was_noted = self.noted.is_some_and(|noted| now.ms_since(noted) < AGAIN_MS);
-        now >= self.from || has_changed && !was_noted
+        self.is_old(now) || has_changed && !was_noted
+    }
+
+    /// Whether the time that is known has grown so old that any use of the file changes it.
+    fn is_old(&self, now: Mono) -> bool {
+        now >= self.from
     }
 
     fn noted(now: Mono, contents: u64) -> AccessDue {
@@ -61,7 +68,7 @@ impl AccessDue {
 
 /// A read that the MDT is to be told of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Noted {
+pub(crate) struct Noted {
     at: Time,
     attr_epoch: Pair,
 }
@@ -77,7 +84,11 @@ struct Told {
 
 /// Files that were read.
 #[derive(Default)]
-pub(crate) struct Accesses(Mutex<Inner>);
+pub(crate) struct Accesses {
+    inner: Mutex<Inner>,
+    /// Held while a batch is under way: an unmount waits for it.
+    telling: tokio::sync::Mutex<()>,
+}
 
 #[derive(Default)]
 struct Inner {
@@ -95,7 +106,7 @@ struct Inner {
 impl Accesses {
     /// Notes a read; whether there was room.
     fn note(&self, ino: Ino, read: Noted, now: Mono) -> bool {
-        let mut inner = self.0.lock();
+        let mut inner = self.inner.lock();
         if inner.waiting.len() >= WAITING_MAX && !inner.waiting.contains_key(&ino) {
             return false;
         }
@@ -104,24 +115,36 @@ impl Accesses {
         true
     }
 
-    /// Somebody here sets the time: what was read before counts no more.
-    fn forget(&self, ino: Ino) {
-        let mut inner = self.0.lock();
-        inner.waiting.remove(&ino);
-        inner.sending.remove(&ino);
-        inner.told.iter_mut().for_each(|told| told.files.retain(|(other, _)| *other != ino));
+    /// Somebody here sets the time: what was read before counts no more. The last read that is forgotten.
+    fn forget(&self, ino: Ino) -> Option<Noted> {
+        let mut inner = self.inner.lock();
+        let (waiting, sending) = (inner.waiting.remove(&ino), inner.sending.remove(&ino));
+        let mut last = None;
+        for told in &mut inner.told {
+            let gone = told.files.extract_if(.., |(other, _)| *other == ino);
+            last = gone.last().map(|(_, read)| read).or(last);
+        }
+        waiting.or(sending).or(last)
+    }
+
+    /// The time was not set: what was forgotten counts, unless there was a later read.
+    fn remember(&self, ino: Ino, read: Noted, now: Mono) {
+        let mut inner = self.inner.lock();
+        if inner.waiting.len() < WAITING_MAX {
+            inner.tell_again(ino, read, now);
+        }
     }
 
     /// The time of a read that the MDT may not know of.
     fn last(&self, ino: Ino) -> Option<Time> {
-        let inner = self.0.lock();
+        let inner = self.inner.lock();
         let read = inner.waiting.get(&ino).or_else(|| inner.sending.get(&ino))?;
         Some(read.at)
     }
 
     /// The next files to tell of, if their time has come; the caller says what came of it. `is_held`: the lease of the session.
     fn take(&self, now: Mono, era: u64, is_held: bool, at_once: bool) -> Batch {
-        let mut inner = self.0.lock();
+        let mut inner = self.inner.lock();
         inner.untell(now, era, is_held);
         if inner.off_in == Some(era) {
             inner.waiting.clear();
@@ -146,15 +169,19 @@ impl Accesses {
 
     /// What was taken was told in an era, or could not be.
     fn sent(&self, files: Batch, now: Mono, era: u64, outcome: Result<(), Fault>) {
-        let mut inner = self.0.lock();
+        let mut inner = self.inner.lock();
         let still = |inner: &mut Inner, ino: &Ino| inner.sending.remove(ino).is_some();
         let files: Batch = files.into_iter().filter(|(ino, _)| still(&mut inner, ino)).collect();
         match outcome {
             Ok(()) => inner.told.push_back(Told { at: now, era, files }),
             Err(fault) => {
                 tracing::debug!(code = %fault.code, files = files.len(), "reads were not told: {fault}");
-                if fault.code == Code::UnknownOp {
-                    inner.off_in = Some(era);
+                match fault.code {
+                    Code::UnknownOp => inner.off_in = Some(era),
+                    // This client has ended, or another request would be refused likewise.
+                    Code::Shutdown | Code::InvalidArgument => {}
+                    // No more than were taken out: the list stays bounded.
+                    _ => files.into_iter().for_each(|(ino, read)| inner.tell_again(ino, read, now)),
                 }
             }
         }
@@ -165,6 +192,11 @@ impl Accesses {
 }
 
 impl Inner {
+    fn tell_again(&mut self, ino: Ino, read: Noted, now: Mono) {
+        self.waiting.entry(ino).or_insert(read);
+        self.since.get_or_insert(now);
+    }
+
     /// What an MDT that has restarted since may have lost is told again; what is surely synced is forgotten.
     fn untell(&mut self, now: Mono, era: u64, is_held: bool) {
         let mut again = Vec::new();
@@ -176,22 +208,31 @@ impl Inner {
             }
             !is_synced
         });
-        for (ino, read) in again {
-            self.waiting.entry(ino).or_insert(read);
-            self.since.get_or_insert(now);
-        }
+        again.into_iter().for_each(|(ino, read)| self.tell_again(ino, read, now));
     }
 }
 
 impl Client {
     /// A program has read through a handle, or has run or mapped the file.
     pub(crate) fn note_access(&self, handle: &Handle) {
+        self.note_if(handle, AccessDue::is_due);
+    }
+
+    /// The kernel may have read pages of a file through a handle until now.
+    pub(crate) fn note_pages(&self, handle: &Handle) {
+        if handle.has_pages.load(Ordering::Relaxed) {
+            // Of contents that change it asks for new pages.
+            self.note_if(handle, |due, now, _| due.is_old(now));
+        }
+    }
+
+    fn note_if(&self, handle: &Handle, is_due: impl Fn(&AccessDue, Mono, u64) -> bool) {
         if !self.config.switches.access_times || handle.keeps_atime.load(Ordering::Relaxed) {
             return;
         }
         let now = self.seams.now();
         let mut state = handle.inode.lock();
-        if !state.access_due.is_due(now, state.contents) {
+        if !is_due(&state.access_due, now, state.contents) {
             return;
         }
         let Some(at) = self.clock.time(now) else { return };
@@ -206,7 +247,7 @@ impl Client {
         let Ok(handle) = self.handles.get(open.handle) else { return };
         handle.keeps_atime.store(keeps_atime, Ordering::Relaxed);
         if open.keep_cache {
-            handle.was_read.store(true, Ordering::Relaxed);
+            handle.has_pages.store(true, Ordering::Relaxed);
             self.note_access(&handle);
         }
     }
@@ -231,21 +272,33 @@ impl Client {
         attr
     }
 
-    /// Somebody here is about to set the time of the last access.
-    pub(crate) fn forget_access(&self, ino: Ino) {
-        self.accesses.forget(ino);
+    /// Somebody here is about to set the time of the last access. What [`Client::remember_access`] takes if that fails.
+    pub(crate) fn forget_access(&self, ino: Ino) -> Option<Noted> {
+        self.accesses.forget(ino)
+    }
+
+    /// The time of the last access was not set.
+    pub(crate) fn remember_access(&self, ino: Ino, read: Noted) {
+        self.accesses.remember(ino, read, self.seams.now());
     }
 
     /// The task that tells the MDT of reads.
     pub(crate) async fn tell_accesses_now_and_then(&self) {
+        let mut looked = self.seams.now();
         while !self.session.is_ended() {
             self.seams.sleep_ms(LOOK_EVERY_MS).await;
+            let now = self.seams.now();
+            if now.ms_since(looked) >= PAGES_EVERY_MS {
+                looked = now;
+                self.handles.all().iter().for_each(|handle| self.note_pages(handle));
+            }
             self.tell_accesses(false).await;
         }
     }
 
     /// Tells the MDT of reads whose time has come, or of all.
     pub(crate) async fn tell_accesses(&self, at_once: bool) {
+        let _telling = self.accesses.telling.lock().await;
         // A mount that goes on reading does not keep this from coming to its end.
         for _ in 0..=WAITING_MAX / ACCESSES_MAX {
             let era = self.session.era();
@@ -258,7 +311,11 @@ impl Client {
                 |(ino, read): &(Ino, Noted)| Accessed { ino: *ino, at: read.at, attr_epoch: read.attr_epoch };
             let request = NoteAccessReq { files: batch.iter().map(file).collect() };
             let outcome = self.mds.ask(&request).await.map(drop);
+            let is_told = outcome.is_ok();
             self.accesses.sent(batch, self.seams.now(), era, outcome);
+            if !is_told {
+                return;
+            }
         }
     }
 }
@@ -295,6 +352,7 @@ mod tests {
         let now = Time { secs: 1_000_000, nanos: 0 };
         let due = |atime, mtime| AccessDue::by(&attr(atime, mtime), now, at(10), 1);
         assert!(due(500, 500).is_due(at(10), 1), "never read since it was written");
+        assert!(due(1_000_000, 1_000_000).is_due(at(10), 1), "it was made at this moment");
         let recent = due(999_000, 500);
         assert!(!recent.is_due(at(10), 1) && !recent.is_due(at(day_ms - 1_000_000), 1));
         assert!(recent.is_due(at(10 + day_ms - 1_000_000), 1), "a day after the last read");
@@ -302,6 +360,11 @@ mod tests {
         let noted = AccessDue::noted(at(50), 3);
         assert!(!noted.is_due(at(51), 3) && noted.is_due(at(50 + day_ms), 3));
         assert!(AccessDue::default().is_due(at(0), 0));
+        // Pages that the kernel has count by their age alone.
+        let a_day_later = at(50 + day_ms);
+        assert!(
+            noted.is_due(at(50 + AGAIN_MS), 4) && !noted.is_old(at(49 + day_ms)) && noted.is_old(a_day_later)
+        );
     }
 
     #[test]
@@ -335,6 +398,41 @@ mod tests {
         accesses.forget(F);
         accesses.sent(batch, at(2), 1, Ok(()));
         assert!(accesses.take(at(3), 2, true, true).is_empty());
+    }
+
+    #[test]
+    fn what_was_forgotten_for_a_time_that_was_not_set_counts() {
+        let accesses = Accesses::default();
+        assert_eq!(accesses.forget(F), None);
+        // It was told already.
+        accesses.note(F, read(1), at(0));
+        let batch = accesses.take(at(1), 1, true, true);
+        accesses.sent(batch, at(2), 1, Ok(()));
+        assert_eq!(accesses.forget(F), Some(read(1)));
+        accesses.remember(F, read(1), at(3));
+        assert_eq!(accesses.take(at(4), 1, true, true), [(F, read(1))]);
+        // Being told at this moment.
+        assert_eq!(accesses.forget(F), Some(read(1)));
+        accesses.note(F, read(2), at(5));
+        accesses.remember(F, read(1), at(6));
+        assert_eq!(accesses.last(F), Some(read(2).at), "a later read");
+        assert_eq!(accesses.forget(F), Some(read(2)));
+    }
+
+    #[test]
+    fn a_batch_that_failed_is_told_again_later_and_one_that_was_refused_is_not() {
+        let accesses = Accesses::default();
+        let other = Ino(8);
+        accesses.note(F, read(1), at(0));
+        accesses.note(other, read(1), at(0));
+        let batch = accesses.take(at(1), 1, true, true);
+        accesses.note(F, read(2), at(2));
+        accesses.sent(batch, at(3), 1, Err(Fault::new(Code::KvDamaged)));
+        assert!(accesses.take(at(4), 1, true, false).is_empty(), "not at once");
+        let batch = accesses.take(at(2 + GATHER_MS), 1, true, false);
+        assert_eq!(batch, [(F, read(2)), (other, read(1))], "a later read stays");
+        accesses.sent(batch, at(3 + GATHER_MS), 1, Err(Fault::new(Code::InvalidArgument)));
+        assert!(accesses.take(at(4 + GATHER_MS), 2, true, true).is_empty());
     }
 
     #[test]

@@ -34,8 +34,8 @@ pub(crate) struct Handle {
     pub is_synchronous: AtomicBool,
     /// Reads through it leave the time of the last access as it is (O_NOATIME).
     pub keeps_atime: AtomicBool,
-    /// Something may have been read through it.
-    pub was_read: AtomicBool,
+    /// The kernel may have pages that were filled through it, or kept for it: it reads them without telling anybody.
+    pub has_pages: AtomicBool,
     /// The session that it was opened in: nothing is written through it in another.
     pub session: Identity,
     /// Job that the handle was opened for.
@@ -90,7 +90,7 @@ impl Handle {
             follow: Mutex::default(),
             is_synchronous: AtomicBool::default(),
             keeps_atime: AtomicBool::default(),
-            was_read: AtomicBool::default(),
+            has_pages: AtomicBool::default(),
             session,
             job: job::current(),
             trouble: Mutex::default(),

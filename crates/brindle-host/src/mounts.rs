@@ -25,12 +25,16 @@ pub struct MountLine {
     pub major: u32,
     /// Minor number of the device: the number of the FUSE connection.
     pub minor: u32,
+    /// Mounted part of the file system: `/` for all of it, a directory for others and for bind mounts.
+    pub root: PathBuf,
     /// Mount point.
     pub mount_point: PathBuf,
     /// File system type.
     pub fs_type: String,
     /// Source of the mount.
     pub source: String,
+    /// Reads change no times of access.
+    pub is_noatime: bool,
 }
 
 /// All mounts of this process, in the order of mounting.
@@ -115,9 +119,11 @@ fn parse(line: &[u8]) -> Option<MountLine> {
     Some(MountLine {
         major: device.split_once(':')?.0.parse().ok()?,
         minor: device.split_once(':')?.1.parse().ok()?,
+        root: PathBuf::from(std::ffi::OsString::from_vec(unescape(fields.get(3)?))),
         mount_point: PathBuf::from(std::ffi::OsString::from_vec(unescape(fields.get(4)?))),
         fs_type: text(dash + 1)?,
         source: text(dash + 2)?,
+        is_noatime: text(5)?.split(',').any(|option| option == "noatime"),
     })
 }
 
@@ -148,8 +154,19 @@ fn unescape(field: &[u8]) -> Vec<u8> {
 /// taken out of the tree. Other
 /// file systems stay. `Ok` when no FUSE mount of ours is there (any more).
 pub fn unmount(at: &Path, force: bool) -> Result<()> {
+    unmount_within(at, force, PATIENCE, &|| Ok(()))
+}
+
+/// [`unmount`] with another patience than usual. Before the connection to the daemon is aborted, which may lose what programs wrote,
+/// `before_abort` is called; where that fails, nothing is aborted.
+pub fn unmount_within(
+    at: &Path,
+    force: bool,
+    patience: Duration,
+    before_abort: &dyn Fn() -> Result<()>,
+) -> Result<()> {
     while let Some(line) = find(at).filter(|m| m.fs_type == FUSE_TYPE) {
-        match bounded(at, UnmountFlags::empty(), &line) {
+        match bounded(at, &line, patience, before_abort)? {
             Ok(()) => {}
             Err(rustix::io::Errno::BUSY) if !force => {
                 let fault =
@@ -197,20 +214,24 @@ fn detach(at: &Path) -> Result<()> {
 }
 
 /// umount2(2) in a thread of its own: it waits for the daemon, and a daemon may never answer.
-fn bounded(at: &Path, flags: UnmountFlags, line: &MountLine) -> rustix::io::Result<()> {
+fn bounded(
+    at: &Path,
+    line: &MountLine,
+    patience: Duration,
+    before_abort: &dyn Fn() -> Result<()>,
+) -> Result<rustix::io::Result<()>> {
     let (done, result) = mpsc::channel();
     let path = at.to_owned();
     std::thread::spawn(move || {
         // After the time limit nobody listens any more.
-        let _ = done.send(umount2(&path, flags | UnmountFlags::NOFOLLOW));
+        let _ = done.send(umount2(&path, UnmountFlags::NOFOLLOW));
     });
-    match result.recv_timeout(PATIENCE) {
-        Ok(result) => result,
-        Err(_) => {
-            abort(line.minor);
-            result.recv_timeout(PATIENCE).unwrap_or(Err(rustix::io::Errno::TIMEDOUT))
-        }
+    if let Ok(result) = result.recv_timeout(patience) {
+        return Ok(result);
     }
+    before_abort()?;
+    abort(line.minor);
+    Ok(result.recv_timeout(PATIENCE).unwrap_or(Err(rustix::io::Errno::TIMEDOUT)))
 }
 
 /// Ends a FUSE connection: everything that waits for its daemon fails.
@@ -234,6 +255,7 @@ mod tests {
         let m = parse(line).unwrap();
         assert_eq!(m.mount_point, PathBuf::from("/mnt a\\b"));
         assert_eq!((m.minor, m.fs_type.as_str(), m.source.as_str()), (7, "fuse.brindle", "mgs:/fs"));
+        assert!(m.is_noatime);
         assert_eq!(parse(b""), None);
         assert!(find(Path::new("/")).is_some());
     }

@@ -217,7 +217,9 @@ pub fn switch(dir: &Path, name: &str, is_on: bool, dry_run: bool) -> Result<Swit
         }
     }
     let says = match (is_on, changes) {
-        (true, true) => format!("{name} is on: it runs when its time has come"),
+        (true, true) => {
+            format!("{name} is on: it runs within a second if its time has come, or else when it comes")
+        }
         (true, false) => format!("{name} is on already"),
         (false, true) => {
             format!("{name} is off: its next runs do not begin; one that is under way goes on to its end")

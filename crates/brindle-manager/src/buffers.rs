@@ -11,12 +11,15 @@ use brindle_types::units::format_bytes;
 use brindle_types::{Code, Fault, Result};
 use schemars::JsonSchema;
 use serde::Serialize;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Semaphore};
 
-use crate::plan::{PlanView, quoted};
+use crate::plan::{PlanView, capital, quoted};
 
 /// How long the orchestrator may take to tell what there is.
 const TOLD_LIMIT: Duration = Duration::from_secs(5);
+
+/// Requests that wait until something is done.
+const DOING_MAX: usize = 16;
 
 /// Pools and buffers.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -75,6 +78,8 @@ pub struct Orchestrator {
     socket: PathBuf,
     /// Held while it is asked what there is: one that does not answer keeps one thread, and not one for each browser.
     telling: Arc<Mutex<()>>,
+    /// One for each thread that waits until something is done, also where the task was given up.
+    doing: Arc<Semaphore>,
 }
 
 /// A buffer by its name, `JOB.SERIAL`.
@@ -85,7 +90,7 @@ fn name(buffer: &Buffer) -> String {
 impl Orchestrator {
     /// The one behind a socket.
     pub fn new(socket: PathBuf) -> Orchestrator {
-        Orchestrator { socket, telling: Arc::default() }
+        Orchestrator { socket, telling: Arc::default(), doing: Arc::new(Semaphore::new(DOING_MAX)) }
     }
 
     fn silent(&self) -> Fault {
@@ -148,7 +153,7 @@ impl Orchestrator {
         Ok(PlanView {
             target: named.to_owned(),
             action: asked.word().to_owned(),
-            would,
+            would: capital(&would),
             effects,
             changes,
             command: self.command(named, asked),
@@ -170,10 +175,20 @@ impl Orchestrator {
         }
     }
 
-    /// Does it; what the orchestrator says of it.
+    /// Does it; what the orchestrator says of it. Dropped, the orchestrator goes on.
     pub async fn carry_out(&self, named: &str, asked: Ask) -> Result<String> {
         let (socket, request) = (self.socket.clone(), asked.request(named));
-        let asking = tokio::task::spawn_blocking(move || ask(&socket, &request));
+        let permit = self.doing.clone().try_acquire_owned().map_err(|_| {
+            Fault::new(Code::ManagerBusy)
+                .what("cannot ask the orchestrator of burst buffers at")
+                .subject(self.socket.display().to_string())
+                .why(format!("{DOING_MAX} requests wait for it, with those of tasks that were given up"))
+                .data("nothing was changed")
+        })?;
+        let asking = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            ask(&socket, &request)
+        });
         match asking.await.map_err(|e| Fault::new(Code::Bug).why(e.to_string()))?? {
             Reply::Done(text) if text.is_empty() => Ok("done".to_owned()),
             Reply::Done(text) => Ok(text),

@@ -12,9 +12,10 @@ use brindle_host::bb::protocol::SOCKET_DEFAULT;
 use brindle_host::cluster::{self, Cluster};
 use brindle_host::policy::STATE_DEFAULT;
 use brindle_types::{Nid, Result, TargetId};
+use tokio::sync::Semaphore;
 
 use crate::buffers::Orchestrator;
-use crate::clients::Clients;
+use crate::clients::{Clients, MOUNTS_MAX};
 use crate::live::state::{Asked, StateView};
 
 /// Most daemons that are asked for their numbers.
@@ -39,6 +40,8 @@ pub struct Managed {
     pub policy_state: Option<PathBuf>,
     /// Whoever makes mounts for single actions.
     pub clients: Arc<dyn Clients>,
+    /// Mounts that may be made beside those that there are.
+    pub free_mounts: Arc<Semaphore>,
 }
 
 /// A daemon that tells numbers.
@@ -96,6 +99,7 @@ impl Managed {
             orchestrator: Orchestrator::new(SOCKET_DEFAULT.into()),
             policy_state: None,
             clients,
+            free_mounts: Arc::new(Semaphore::new(MOUNTS_MAX)),
         }
     }
 

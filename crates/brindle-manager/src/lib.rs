@@ -137,6 +137,10 @@ pub struct Manager {
     live_views: Arc<Semaphore>,
     /// The last looks at who asks for what.
     pub looks: Looks,
+    /// The last looks at usage and limits.
+    pub quota_looks: quotas::Looks,
+    /// Plans that were shown.
+    pub shown: plan::Shown,
     /// Names of users and groups.
     pub names: Arc<Names>,
     /// The last preview of policies.
@@ -174,6 +178,8 @@ impl Manager {
             hashing: Semaphore::new(HASHING_MAX),
             live_views: Arc::new(Semaphore::new(LIVE_VIEWS_MAX)),
             looks: Looks::default(),
+            quota_looks: quotas::Looks::default(),
+            shown: plan::Shown::default(),
             names: Arc::new(Names::new(seams.clock.clone())),
             previews: Previews::default(),
             usages: Usages::load(dir),

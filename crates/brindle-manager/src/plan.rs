@@ -1,5 +1,9 @@
 //! What an action would do, for people: shown before it is done, and again while it is.
 
+use std::collections::VecDeque;
+
+use brindle_types::{Code, Fault, Result};
+use parking_lot::Mutex;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -24,6 +28,57 @@ pub struct PlanView {
     pub task: Option<u64>,
 }
 
+/// Plans that are remembered as shown.
+const SHOWN_MAX: usize = 256;
+
+/// Plans that were shown: what loses something is only done as it was shown.
+#[derive(Default)]
+pub struct Shown(Mutex<VecDeque<(Key, Words)>>);
+
+/// User, action, and what it is done to.
+type Key = (String, String, String);
+/// What happens, and what programs notice of it.
+type Words = (String, Vec<String>);
+
+impl Shown {
+    /// A plan is shown to a user.
+    pub fn note(&self, user: &str, plan: &PlanView) {
+        let (key, words) = parts(user, plan);
+        let mut shown = self.0.lock();
+        shown.retain(|(other, _)| *other != key);
+        if shown.len() >= SHOWN_MAX {
+            shown.pop_front();
+        }
+        shown.push_back((key, words));
+    }
+
+    /// Refuses what is other than what the user was shown last; that is what was shown from now on. Whoever asked for no plan is not
+    /// refused.
+    pub fn check(&self, user: &str, plan: &PlanView) -> Result<()> {
+        let (key, words) = parts(user, plan);
+        let is_other = self.0.lock().iter().any(|(other, shown)| *other == key && *shown != words);
+        if !is_other {
+            return Ok(());
+        }
+        self.note(user, plan);
+        Err(plan.effects.iter().cloned().fold(
+            Fault::new(Code::WrongPhase)
+                .what(format!("cannot {}", plan.action))
+                .subject(plan.target.clone())
+                .why("it is not as the plan has shown it any more")
+                .why(format!("now: {}", plan.would))
+                .data("nothing was changed")
+                .next("if this is what is wanted, ask again"),
+            Fault::why,
+        ))
+    }
+}
+
+fn parts(user: &str, plan: &PlanView) -> (Key, Words) {
+    let key = (user.to_owned(), plan.action.clone(), plan.target.clone());
+    (key, (plan.would.clone(), plan.effects.clone()))
+}
+
 /// A word of a command line, in quotes where a shell would read it otherwise.
 pub fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:,@%".contains(c);
@@ -33,9 +88,40 @@ pub fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
+/// A sentence with its first letter as a capital.
+pub fn capital(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_loses_more_than_was_shown_is_refused_once() {
+        let plan = |effects: &[&str]| PlanView {
+            target: "7.1".to_owned(),
+            action: "destroy".to_owned(),
+            would: "The buffer of job 7 would be destroyed".to_owned(),
+            effects: effects.iter().map(|text| (*text).to_owned()).collect(),
+            changes: true,
+            command: String::new(),
+            request: String::new(),
+            task: None,
+        };
+        let (before, now) = (plan(&["20 GiB are lost"]), plan(&["20 GiB are lost", "the only copy"]));
+        let shown = Shown::default();
+        shown.check("ann", &now).expect("a program that asked for no plan");
+        shown.note("ann", &before);
+        shown.check("ann", &before).unwrap();
+        shown.check("bob", &now).expect("nothing was shown to him");
+        let refused = shown.check("ann", &now).unwrap_err();
+        assert!(refused.to_string().contains("the only copy"), "{refused}");
+        shown.check("ann", &now).expect("it was shown");
+        (0..SHOWN_MAX).for_each(|n| shown.note(&n.to_string(), &before));
+        assert_eq!(shown.0.lock().len(), SHOWN_MAX);
+    }
 
     #[test]
     fn words_are_what_a_shell_reads() {

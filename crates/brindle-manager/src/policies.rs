@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::api::tasks::Progress;
 use crate::cluster::Managed;
 use crate::plan::{PlanView, quoted};
 
@@ -94,6 +95,17 @@ pub async fn view(managed: &Managed) -> Result<PoliciesView> {
     .await
 }
 
+/// Whether a policy deletes; one that the engine has not noted may.
+fn deletes(state: &State, name: &str) -> bool {
+    state.history.policies.iter().find(|policy| policy.name == name).is_none_or(|policy| policy.deletes)
+}
+
+/// Whether a policy deletes, or may.
+pub async fn may_delete(managed: &Managed, name: &str) -> Result<bool> {
+    let (dir, name) = (managed.policy_state()?, name.to_owned());
+    on_a_thread(move || Ok(deletes(&State::look(&dir)?, &name))).await
+}
+
 /// Switches a policy on or off; with `dry_run` only says what would be.
 pub async fn switch(managed: &Managed, name: &str, is_on: bool, dry_run: bool) -> Result<PlanView> {
     let dir = managed.policy_state()?;
@@ -102,7 +114,12 @@ pub async fn switch(managed: &Managed, name: &str, is_on: bool, dry_run: bool) -
         let switched = policy::switch(&dir, &name, is_on, dry_run)?;
         let verb = if is_on { "enable" } else { "disable" };
         let effects = match is_on {
-            true => vec!["What deletes stays off until its text was confirmed.".to_owned()],
+            true if deletes(&State::look(&dir)?, &name) => vec![
+                "It deletes. If its text is confirmed and its time has come, it begins within a second."
+                    .to_owned(),
+                "If its text is not confirmed, it deletes nothing until somebody confirms it.".to_owned(),
+            ],
+            true => vec!["If its time has come, it begins within a second.".to_owned()],
             false => vec![
                 "Files that it would have archived, released or removed stay as they are until it is on again."
                     .to_owned(),
@@ -185,15 +202,26 @@ impl Text {
     }
 
     /// Looks at the file system, and keeps what it comes to.
-    pub async fn preview(self, managed: &Managed, previews: &Previews, at_s: i64) -> Result<String> {
+    pub async fn preview(self, progress: &Progress) -> Result<String> {
+        let manager = progress.manager();
+        let (managed, previews, at_s) = (&manager.managed, &manager.previews, manager.seams.wall().secs);
         let place = managed.place()?;
         let program = &self.program;
-        let mut preview =
-            managed.with_client(&place, async |client| policy::preview(client, program).await).await?;
+        let look = async |client| {
+            tokio::select! {
+                preview = policy::preview(client, program) => preview.map(Some),
+                () = progress.cancelled() => Ok(None),
+            }
+        };
+        let Some(mut preview) = managed.with_client(&place, look).await? else {
+            return Ok("given up; the last preview is shown as it was".to_owned());
+        };
         let chosen: Vec<u64> = preview.policies.iter().map(|policy| policy.entries.len() as u64).collect();
         preview.policies.iter_mut().for_each(|policy| policy.entries.truncate(ENTRIES_MAX));
         let sum = &self.program.sum;
-        if preview.policies.iter().any(|policy| policy.deletes) {
+        // A file named without its directory may be another one than the engine's.
+        let is_meant = self.state.history.sum == *sum || Path::new(&self.state.history.file).is_absolute();
+        if is_meant && preview.policies.iter().any(|policy| policy.deletes) {
             self.state.previewed(sum, &policy::mark(Path::new(&self.state.history.file)))?;
         }
         let entries: u64 = chosen.iter().sum();

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use brindle_admin::quota::{LimitView, QuotaView, kind_name};
 use brindle_types::units::format_bytes;
 use brindle_types::{Code, Fault, Result};
-use brindle_wire::Cred;
 use brindle_wire::mds::quota::QuotaOwner;
 use serde::Serialize;
 
@@ -70,6 +69,8 @@ pub struct QuotaReport {
     pub quotas: Vec<QuotaView>,
     /// Owners that found no room.
     pub left_out: u64,
+    /// There are so many owners that not all were looked at.
+    pub has_more: bool,
 }
 
 impl QuotaReport {
@@ -89,6 +90,9 @@ impl QuotaReport {
         }
         if self.left_out > 0 {
             let _ = writeln!(text, "and {} more", self.left_out);
+        }
+        if self.has_more {
+            text += "there are too many owners to look at all: those with high numbers are missing here\n";
         }
         text + "\nall of them: brindle quota list users|groups|projects\n"
     }
@@ -113,20 +117,25 @@ fn of(what: &str, limit: &LimitView, show: impl Fn(u64) -> String) -> String {
     format!("{what} {used} of {}{state}", limits.join(", "))
 }
 
-fn is_near(quota: &QuotaView) -> bool {
+/// Whether somebody is in a report.
+pub fn is_near(quota: &QuotaView) -> bool {
     quota.id.is_some() && quota.nearness() >= NEAR_THOUSANDTHS
 }
 
 /// Asks the MDT who is near a limit.
-async fn make(manager: &Manager, at_s: i64) -> Result<QuotaReport> {
-    let fs = manager.state().fs.as_ref().map_or_else(String::new, |fs| fs.fs.clone());
-    let mut report = QuotaReport { event: "quota-report", fs, at_s, quotas: Vec::new(), left_out: 0 };
+async fn make(manager: &Arc<Manager>, at_s: i64) -> Result<QuotaReport> {
+    let (map, _) = manager.managed.servers.map(&manager.managed.place()?).await?;
+    let fs = map.fs.to_string();
+    let mut report =
+        QuotaReport { event: "quota-report", fs, at_s, quotas: Vec::new(), left_out: 0, has_more: false };
     for kind in [QuotaOwner::User, QuotaOwner::Group, QuotaOwner::Project] {
-        let listed = quotas::list(&manager.managed, &manager.names, kind, &Cred::default()).await?;
-        let near: Vec<QuotaView> = listed.quotas.quotas.into_iter().filter(is_near).collect();
-        report.left_out += near.len().saturating_sub(OWNERS_MAX) as u64;
-        tracing::debug!(kind = kind_name(kind), near = near.len(), "near a limit");
-        report.quotas.extend(near.into_iter().take(OWNERS_MAX));
+        let listed = quotas::looked_at(manager, kind).await?;
+        let near = listed.quotas.quotas.iter().filter(|quota| is_near(quota)).take(OWNERS_MAX);
+        let before = report.quotas.len();
+        report.quotas.extend(near.cloned());
+        report.left_out += listed.near.saturating_sub((report.quotas.len() - before) as u64);
+        report.has_more |= listed.has_more;
+        tracing::debug!(kind = kind_name(kind), near = listed.near, "near a limit");
     }
     Ok(report)
 }
@@ -223,8 +232,10 @@ mod tests {
             at_s: 0,
             quotas: vec![quota(9 << 30)],
             left_out: 2,
+            has_more: true,
         };
         let text = report.text();
+        assert!(text.contains("too many owners to look at all"), "{text}");
         let line = "user bob: space 9.0 GiB of 8.0 GiB soft, 10.0 GiB hard, 2 hours of grace left; inodes 5, not limited";
         assert!(text.contains(line) && text.contains("and 2 more"), "{text}");
     }

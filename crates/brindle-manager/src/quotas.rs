@@ -1,19 +1,27 @@
 //! Usage and limits: everybody of a kind with the nearest to a limit first, and changes with what they come to before they are made.
 
+use std::sync::Arc;
+
 use brindle_admin::quota::{self, QuotaView, QuotasView, kind_name};
+use brindle_stdx::Mono;
 use brindle_types::units::format_bytes;
 use brindle_types::{Code, Fault, Result};
 use brindle_wire::Cred;
 use brindle_wire::mds::quota::{QuotaChange, QuotaOwner, QuotaShowResp, QuotaSubject};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tokio::sync::Mutex;
 
+use crate::Manager;
 use crate::cluster::Managed;
 use crate::names::Names;
-use crate::plan::{PlanView, quoted};
+use crate::plan::{PlanView, capital, quoted};
+use crate::quota_report::is_near;
 
 /// Owners that are asked for.
-const ASKED_MAX: usize = 50_000;
+const ASKED_MAX: usize = 200_000;
+/// How long a look is good enough for the next browser: less than the page's pause.
+const FRESH_MS: u64 = 4_000;
 /// Owners that are shown: those nearest to a limit, then those that use most.
 const SHOWN_MAX: usize = 1_000;
 /// Largest limit of space.
@@ -31,6 +39,56 @@ pub struct QuotaListView {
     pub over: u64,
     /// Owners that are not shown: they are farther from their limits.
     pub left_out: u64,
+    /// There are so many owners that not all were asked for: those with high numbers are missing, and are not counted.
+    pub has_more: bool,
+    /// How many are near a limit, also of those that are not shown; for the report.
+    #[serde(skip)]
+    pub near: u64,
+}
+
+/// The last look at everybody of a kind, and when that was.
+type Look = Option<(Mono, Arc<QuotaListView>)>;
+
+/// The last looks, one for each kind.
+#[derive(Default)]
+pub struct Looks {
+    users: Arc<Mutex<Look>>,
+    groups: Arc<Mutex<Look>>,
+    projects: Arc<Mutex<Look>>,
+}
+
+impl Looks {
+    fn of(&self, kind: QuotaOwner) -> &Arc<Mutex<Look>> {
+        match kind {
+            QuotaOwner::User => &self.users,
+            QuotaOwner::Group => &self.groups,
+            QuotaOwner::Project => &self.projects,
+        }
+    }
+
+    /// What was looked at is not so any more.
+    pub async fn forget(&self, kind: QuotaOwner) {
+        *self.of(kind).lock().await = None;
+    }
+}
+
+/// Everybody of a kind, as of some seconds ago at most; one look at a time, however many browsers ask.
+pub async fn looked_at(manager: &Arc<Manager>, kind: QuotaOwner) -> Result<Arc<QuotaListView>> {
+    let mut look = manager.quota_looks.of(kind).clone().lock_owned().await;
+    let now = manager.seams.now();
+    if let Some((at, view)) = &*look
+        && now.ms_since(*at) < FRESH_MS
+    {
+        return Ok(view.clone());
+    }
+    let manager = manager.clone();
+    // On its own: of browsers that go away meanwhile none leaves a look of its own behind.
+    let looking = tokio::spawn(async move {
+        let view = Arc::new(list(&manager.managed, &manager.names, kind, &Cred::default()).await?);
+        *look = Some((manager.seams.now(), view.clone()));
+        Ok(view)
+    });
+    looking.await.unwrap_or_else(|e| Err(Fault::new(Code::Bug).why(e.to_string())))
 }
 
 /// A change of limits. What is not named stays.
@@ -86,7 +144,7 @@ pub fn kind_of(word: &str) -> Result<QuotaOwner> {
 /// Everybody of a kind.
 pub async fn list(
     managed: &Managed,
-    names: &std::sync::Arc<Names>,
+    names: &Arc<Names>,
     kind: QuotaOwner,
     cred: &Cred,
 ) -> Result<QuotaListView> {
@@ -95,6 +153,7 @@ pub async fn list(
     let owners = listed.owners.len();
     let view = |id: u32, shown: &QuotaShowResp| QuotaView::new(kind, Some((id, id.to_string())), shown);
     let mut quotas: Vec<QuotaView> = listed.owners.iter().map(|(id, shown)| view(*id, shown)).collect();
+    let near = quotas.iter().filter(|quota| is_near(quota)).count();
     let over = quotas.iter().filter(|quota| is_over(quota)).count();
     quotas.sort_by_key(|quota| {
         std::cmp::Reverse((is_over(quota), quota.nearness(), quota.space_bytes.used, quota.inodes.used))
@@ -111,6 +170,8 @@ pub async fn list(
         owners: owners as u64,
         over: over as u64,
         left_out: left_out as u64,
+        has_more: listed.has_more,
+        near: near as u64,
     })
 }
 
@@ -186,7 +247,7 @@ impl Change {
         let plan = PlanView {
             target: self.who(),
             action: "quota".to_owned(),
-            would: self.would(changes),
+            would: capital(&self.would(changes)),
             effects: self.effects(&after),
             changes,
             command: self.command(&managed.mount_word(&place)),
@@ -207,11 +268,11 @@ impl Change {
 
     fn effects(&self, after: &QuotaView) -> Vec<String> {
         let mut effects = Vec::new();
-        let space = |n: u64| format_bytes(n);
-        let count = |n: u64| n.to_string();
-        type Show<'a> = &'a dyn Fn(u64) -> String;
-        let limits: [(&str, &quota::LimitView, Show<'_>); 2] =
-            [("space", &after.space_bytes, &space), ("inodes", &after.inodes, &count)];
+        let count: fn(u64) -> String = |n| n.to_string();
+        let limits = [
+            ("space", &after.space_bytes, format_bytes as fn(u64) -> String),
+            ("inodes", &after.inodes, count),
+        ];
         for (what, limit, show) in limits {
             if limit.hard > 0 && limit.used >= limit.hard {
                 effects.push(format!(

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use brindle_admin::document::FaultView;
 use brindle_stdx::Clock;
@@ -10,13 +9,16 @@ use brindle_types::{Code, Fault, Result};
 use parking_lot::Mutex;
 use schemars::JsonSchema;
 use serde::Serialize;
+use tokio::sync::watch;
 
 use crate::plan::PlanView;
 
 /// Most tasks that are kept.
 pub const KEPT_MAX: usize = 64;
-/// Most tasks that run at once.
+/// Most tasks that run at once, those on targets apart.
 pub const RUNNING_MAX: usize = 8;
+/// Most tasks on targets that run at once: tasks that wait for a dead target take none of the room of what mends it.
+pub const TARGETS_RUNNING_MAX: usize = 8;
 /// Most lines of progress that are kept of a task.
 const LINES_MAX: usize = 50;
 
@@ -54,6 +56,24 @@ pub struct TasksView {
     pub tasks: Vec<TaskView>,
 }
 
+/// With whom a task shares the room for those that run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// Starts, stops and moves targets.
+    Targets,
+    /// Everything else.
+    Files,
+}
+
+impl Room {
+    fn most(self) -> usize {
+        match self {
+            Room::Targets => TARGETS_RUNNING_MAX,
+            Room::Files => RUNNING_MAX,
+        }
+    }
+}
+
 /// The tasks of a manager.
 pub struct Tasks {
     clock: Arc<dyn Clock>,
@@ -65,7 +85,9 @@ struct Kept {
     last: u64,
     tasks: VecDeque<TaskView>,
     /// Those that can be given up and run, by number.
-    cancels: BTreeMap<u64, Arc<AtomicBool>>,
+    cancels: BTreeMap<u64, watch::Sender<bool>>,
+    /// Those that run, by number.
+    running: BTreeMap<u64, Room>,
 }
 
 impl Tasks {
@@ -75,7 +97,7 @@ impl Tasks {
     }
 
     /// Begins a task, if nothing else is being done to the same; its number.
-    pub fn begin(&self, view: &PlanView, user: &str, can_cancel: bool) -> Result<u64> {
+    pub fn begin(&self, view: &PlanView, user: &str, room: Room, can_cancel: bool) -> Result<u64> {
         let mut kept = self.tasks.lock();
         let running = || kept.tasks.iter().filter(|task| task.state == "running");
         let busy = Fault::new(Code::ManagerBusy)
@@ -88,8 +110,9 @@ impl Tasks {
                 other.id, other.action, other.user
             )));
         }
-        if running().count() >= RUNNING_MAX {
-            return Err(busy.why(format!("{RUNNING_MAX} tasks run")));
+        let most = room.most();
+        if kept.running.values().filter(|other| **other == room).count() >= most {
+            return Err(busy.why(format!("{most} tasks run")).next("wait for one, or give one up"));
         }
         if kept.tasks.len() >= KEPT_MAX
             && let Some(ended) = kept.tasks.iter().position(|task| task.state != "running")
@@ -112,8 +135,9 @@ impl Tasks {
             can_cancel,
         });
         if can_cancel {
-            kept.cancels.insert(id, Arc::default());
+            kept.cancels.insert(id, watch::Sender::new(false));
         }
+        kept.running.insert(id, room);
         Ok(id)
     }
 
@@ -130,15 +154,21 @@ impl Tasks {
         });
     }
 
-    /// Whether a task was given up.
-    pub fn is_cancelled(&self, id: u64) -> bool {
-        self.tasks.lock().cancels.get(&id).is_some_and(|cancel| cancel.load(Ordering::Relaxed))
+    /// Ends when a task is given up; never for one that ends before.
+    pub async fn cancelled(&self, id: u64) {
+        let watched = self.tasks.lock().cancels.get(&id).map(watch::Sender::subscribe);
+        if let Some(mut watched) = watched
+            && watched.wait_for(|is_cancelled| *is_cancelled).await.is_ok()
+        {
+            return;
+        }
+        std::future::pending().await
     }
 
     /// Gives a task up; it ends soon.
     pub fn cancel(&self, id: u64) -> Result<()> {
         match self.tasks.lock().cancels.get(&id) {
-            Some(cancel) => cancel.store(true, Ordering::Relaxed),
+            Some(cancel) => drop(cancel.send_replace(true)),
             None => {
                 return Err(Fault::new(Code::UnknownResource)
                     .what("cannot give up")
@@ -157,7 +187,11 @@ impl Tasks {
             Ok(line) => self.progress(id, line.clone()),
             Err(fault) => self.change(id, |task| task.fault = Some(FaultView::from(fault))),
         }
-        self.tasks.lock().cancels.remove(&id);
+        {
+            let mut kept = self.tasks.lock();
+            kept.cancels.remove(&id);
+            kept.running.remove(&id);
+        }
         self.change(id, |task| {
             task.can_cancel = false;
             task.ended_s = Some(now_s);
@@ -174,5 +208,41 @@ impl Tasks {
     /// All of them, the newest first.
     pub fn view(&self) -> TasksView {
         TasksView { tasks: self.tasks.lock().tasks.iter().rev().cloned().collect() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use brindle_stdx::real;
+
+    fn view(target: &str) -> PlanView {
+        PlanView {
+            target: target.to_owned(),
+            action: "archive".to_owned(),
+            would: String::new(),
+            effects: Vec::new(),
+            changes: true,
+            command: String::new(),
+            request: String::new(),
+            task: None,
+        }
+    }
+
+    #[tokio::test]
+    async fn tasks_that_wait_for_a_target_leave_room_for_what_mends_it() {
+        let tasks = Tasks::new(real::seams(tokio::runtime::Handle::current()).clock);
+        let begin = |target: String, room| tasks.begin(&view(&target), "ann", room, true);
+        let first = begin("0".to_owned(), Room::Files).unwrap();
+        for n in 1..RUNNING_MAX {
+            begin(n.to_string(), Room::Files).unwrap();
+        }
+        assert_eq!(begin("more".to_owned(), Room::Files).unwrap_err().code, Code::ManagerBusy);
+        begin("x-MDT0000".to_owned(), Room::Targets).unwrap();
+        tasks.cancel(first).unwrap();
+        tasks.cancelled(first).await;
+        tasks.end(first, &Ok("given up".to_owned()));
+        assert!(tasks.cancel(first).is_err());
+        begin("more".to_owned(), Room::Files).unwrap();
     }
 }

@@ -575,6 +575,14 @@ async fn a_policy_is_switched_and_the_audit_log_has_it() {
         .map(|r| format!("{} {} {}", r["action"], r["subject"], r["outcome"]).replace('"', ""))
         .collect();
     assert_eq!(noted, ["policy.disable purge done", "policy.disable purge accepted"]);
+    state.history.policies[0].deletes = true;
+    state.save().unwrap();
+    let path = "/api/v1/policies/purge/enable";
+    let (status, _) = desk.ask(Some(&otto), Method::POST, path, json!({ "dry_run": false })).await;
+    assert!(status == StatusCode::FORBIDDEN && state.is_off("purge"), "{status}: it deletes");
+    let (_, done) = desk.ask(Some(&ada), Method::POST, path, json!({ "dry_run": false })).await;
+    assert!(done["effects"][0].as_str().unwrap().starts_with("It deletes."), "{done}");
+    assert!(!state.is_off("purge"));
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use brindle_types::hsm::{
 use brindle_types::units::format_bytes;
 use brindle_types::{Code, Fault, FileType, Ino, Result};
 use brindle_wire::Cred;
-use brindle_wire::mds::hsm::{HsmActReq, HsmAsk, HsmStateReq};
+use brindle_wire::mds::hsm::{HsmActReq, HsmAsk, HsmStateReq, HsmStateResp};
 use brindle_wire::mds::policy::PolicyFound;
 use brindle_wire::mds::scan::{Term, Test};
 
@@ -29,6 +29,8 @@ const PENDING_MAX: usize = 256;
 const LOOK_EVERY_MS: u64 = 300;
 /// How long a task waits while nothing gets done, before it says so and ends.
 const STALLED_LIMIT_MS: u64 = 15 * 60_000;
+/// How long a task that was given up takes files from the queue.
+const GIVE_UP_LIMIT_MS: u64 = 15_000;
 /// Failures that are told one by one.
 const FAILURES_TOLD: u64 = 5;
 
@@ -158,7 +160,8 @@ impl Asked {
         };
         match &self.what {
             What::File(_, fid) => {
-                format!("brindle hsm {verb} \"{mount}/$(lfs fid2path {mount} '{fid}' | head -1)\"")
+                let mount = quoted(mount);
+                format!("brindle hsm {verb} \"$(lfs fid2path {mount} '{fid}' | head -n 1)\"")
             }
             What::Path(named) if !is_tree => format!("brindle hsm {verb}{archive} {}", quoted(&named.shown)),
             What::Path(named) if self.verb == Verb::Restore => {
@@ -245,7 +248,8 @@ async fn look(client: &Arc<Client>, asked: &Asked) -> Result<Sum> {
 /// What would be done; nothing is changed.
 pub async fn plan(managed: &Managed, asked: &Asked) -> Result<PlanView> {
     let place = managed.place()?;
-    let sum = managed.with_client(&place, async |client| look(&client, asked).await).await?;
+    let look = async |client| clients::in_time(look(&client, asked)).await;
+    let sum = managed.with_client(&place, look).await?;
     let mount = managed.mount_word(&place);
     Ok(PlanView {
         target: asked.subject(),
@@ -260,8 +264,7 @@ pub async fn plan(managed: &Managed, asked: &Asked) -> Result<PlanView> {
 }
 
 fn would(asked: &Asked, sum: &Sum) -> String {
-    let least = if sum.is_whole { "" } else { "at least " };
-    let files = if sum.files == 1 { "file" } else { "files" };
+    let least = if sum.is_whole { "" } else { "At least " };
     let where_to = match (asked.verb, asked.archive) {
         (Verb::Archive, 0) => " into the archive that each has, or archive 1".to_owned(),
         (Verb::Archive, number) => format!(" into archive {number}"),
@@ -279,7 +282,11 @@ fn would(asked: &Asked, sum: &Sum) -> String {
         Verb::Cancel => String::new(),
         _ => format!(", {}", format_bytes(sum.bytes)),
     };
-    format!("{least}{} {files}{size} would be {}{where_to}{others}", sum.files, asked.verb.past())
+    format!("{least}{}{size} would be {}{where_to}{others}", files(sum.files), asked.verb.past())
+}
+
+fn files(count: u64) -> String {
+    if count == 1 { "1 file".to_owned() } else { format!("{count} files") }
 }
 
 fn effects(verb: Verb) -> Vec<String> {
@@ -297,9 +304,9 @@ fn effects(verb: Verb) -> Vec<String> {
             "The bytes come back to the OSTs, as if somebody opened the files.",
             "The copies in the archive stay.",
         ],
-        Verb::Cancel => &[
-            "A file stays as it is. Programs that wait for it get an error, or it comes back when they ask again.",
-        ],
+        Verb::Cancel => {
+            &["A file stays as it is. A program that waits for a restore that is given up gets an error."]
+        }
     };
     texts.iter().map(|text| (*text).to_owned()).collect()
 }
@@ -319,12 +326,21 @@ struct Done {
     failed: u64,
 }
 
+/// How far the actions under way are; an agent that changes it is at work.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct UnderWay {
+    running: u64,
+    bytes: u64,
+}
+
 struct Work<'a> {
     client: Arc<Client>,
     asked: &'a Asked,
     progress: &'a Progress,
     pending: VecDeque<Pending>,
     done: Done,
+    /// As the last look found it.
+    under_way: UnderWay,
     moved: Mono,
 }
 
@@ -332,60 +348,66 @@ struct Work<'a> {
 pub async fn carry_out(managed: &Managed, asked: &Asked, progress: &Progress) -> Result<String> {
     let place = managed.place()?;
     let work = async |client: Arc<Client>| {
-        let start = start(&client, &asked.what).await?;
-        let mut pages = scan(&client, start);
+        let (pending, done, under_way) = (VecDeque::new(), Done::default(), UnderWay::default());
         let moved = client.seams().now();
-        let mut work =
-            Work { client, asked, progress, pending: VecDeque::new(), done: Done::default(), moved };
-        while let Some(page) = pages.next().await? {
-            for found in page.found.into_iter().filter(|found| found.attr.kind == FileType::Regular) {
-                if asked.verb.concerns(&found) && !work.begin(found).await? {
-                    return work.given_up().await;
-                }
-            }
-        }
-        while !work.pending.is_empty() {
-            if !work.look().await? {
-                return work.given_up().await;
-            }
-        }
-        work.outcome()
+        let mut work = Work { client, asked, progress, pending, done, under_way, moved };
+        // A server that does not answer keeps nobody from giving it up.
+        let is_through = tokio::select! {
+            through = work.everything() => through.map(|()| true),
+            () = progress.cancelled() => Ok(false),
+        };
+        if is_through? { work.outcome() } else { Ok(work.given_up().await) }
     };
     managed.with_client(&place, work).await
 }
 
 impl Work<'_> {
-    /// Asks for a file, when there is room among those that are pending; whether to go on.
-    async fn begin(&mut self, found: PolicyFound) -> Result<bool> {
-        if self.progress.is_cancelled() {
-            return Ok(false);
+    /// Asks for all files, and waits for them.
+    async fn everything(&mut self) -> Result<()> {
+        let start = start(&self.client, &self.asked.what).await?;
+        let mut pages = scan(&self.client, start);
+        while let Some(page) = pages.next().await? {
+            for found in page.found.into_iter().filter(|found| found.attr.kind == FileType::Regular) {
+                if self.asked.verb.concerns(&found) {
+                    self.begin(found).await?;
+                }
+            }
         }
+        while !self.pending.is_empty() {
+            self.look().await?;
+        }
+        Ok(())
+    }
+
+    /// Asks for a file, when there is room among those that are pending.
+    async fn begin(&mut self, found: PolicyFound) -> Result<()> {
         let path = String::from_utf8_lossy(&found.path).into_owned();
         let pending = Pending { ino: found.attr.ino, path, size_bytes: found.attr.size_bytes };
         while self.pending.len() >= PENDING_MAX {
-            if !self.look().await? {
-                return Ok(false);
-            }
+            self.look().await?;
         }
+        let ino = pending.ino;
+        // Pending before it is asked for: given up between the request and its answer, it is looked after, too.
+        self.pending.push_back(pending);
         loop {
-            match self.ask(pending.ino, self.asked.ask()).await {
+            let asked = self.ask(ino, self.asked.ask()).await;
+            if matches!(&asked, Ok(()) if !self.asked.verb.is_immediate()) {
+                return Ok(());
+            }
+            let Some(pending) = self.pending.pop_back() else { return Ok(()) };
+            match asked {
                 // The queue is full: others wait, too.
                 Err(fault) if fault.code == Code::Overloaded => {
-                    if !self.look().await? {
-                        return Ok(false);
-                    }
+                    self.look().await?;
+                    self.pending.push_back(pending);
                 }
                 Err(fault) => {
                     self.failed(&pending, &fault.why.join("; "), fault.code);
-                    return Ok(true);
-                }
-                Ok(()) if self.asked.verb.is_immediate() => {
-                    self.count(&pending);
-                    return Ok(true);
+                    return Ok(());
                 }
                 Ok(()) => {
-                    self.pending.push_back(pending);
-                    return Ok(true);
+                    self.count(&pending);
+                    return Ok(());
                 }
             }
         }
@@ -395,13 +417,20 @@ impl Work<'_> {
         self.client.ask_as_agent(&HsmActReq { ino, ask, cred: Cred::default() }).await.map(drop)
     }
 
-    /// Waits for a moment and looks what has ended; whether to go on.
-    async fn look(&mut self) -> Result<bool> {
+    /// Waits for a moment and looks what has ended.
+    async fn look(&mut self) -> Result<()> {
         self.client.seams().sleep_ms(LOOK_EVERY_MS).await;
+        let mut under_way = UnderWay::default();
         for _ in 0..self.pending.len() {
+            let Some(ino) = self.pending.front().map(|pending| pending.ino) else { break };
+            let state = self.client.ask_as_agent(&HsmStateReq { ino }).await;
             let Some(pending) = self.pending.pop_front() else { break };
-            match self.client.ask_as_agent(&HsmStateReq { ino: pending.ino }).await {
-                Ok(state) if state.under_way.is_some() => self.pending.push_back(pending),
+            match state {
+                Ok(HsmStateResp { under_way: Some(action), .. }) => {
+                    under_way.running += u64::from(action.running);
+                    under_way.bytes = under_way.bytes.saturating_add(action.moved_bytes);
+                    self.pending.push_back(pending);
+                }
                 Ok(state) if self.asked.verb.is_reached(state.flags) => self.count(&pending),
                 Ok(_) => self.failed(&pending, "its action has failed, or was given up", Code::NotRecalled),
                 // It was removed meanwhile, and nobody misses it.
@@ -410,24 +439,27 @@ impl Work<'_> {
             }
         }
         self.progress.tell(format!(
-            "{} files {}, {}; {} wait or are under way",
-            self.done.files,
+            "{} {}, {}; {} wait or are under way",
+            files(self.done.files),
             self.asked.verb.past(),
             format_bytes(self.done.bytes),
             self.pending.len()
         ));
+        if self.under_way != under_way {
+            (self.under_way, self.moved) = (under_way, self.client.seams().now());
+        }
         if self.client.seams().now().ms_since(self.moved) > STALLED_LIMIT_MS {
             return Err(Fault::new(Code::NotRecalled)
                 .what(format!("cannot {}", self.asked.verb.word()))
                 .subject(self.asked.subject())
                 .why(format!("nothing was done for {} minutes", STALLED_LIMIT_MS / 60_000))
                 .data(format!(
-                    "{} files stay queued, and are done when an agent takes them",
-                    self.pending.len()
+                    "{} stay queued, and are done when an agent takes them",
+                    files(self.pending.len() as u64)
                 ))
                 .next("see whether an agent serves the archive: brindle hsm status"));
         }
-        Ok(!self.progress.is_cancelled())
+        Ok(())
     }
 
     fn count(&mut self, pending: &Pending) {
@@ -445,36 +477,65 @@ impl Work<'_> {
         }
     }
 
-    /// Somebody has given it up: so is what waits.
-    async fn given_up(mut self) -> Result<String> {
+    /// Somebody has given it up: archives that wait are taken from the queue. Restores stay in it, as programs may wait for them.
+    async fn given_up(mut self) -> String {
         let pending = std::mem::take(&mut self.pending);
-        for one in &pending {
-            match self.ask(one.ino, HsmAsk::Cancel).await {
-                Err(fault) if fault.code != Code::NotFound => return Err(fault),
-                _ => {}
-            }
+        let mut ended = Ended::default();
+        if self.asked.verb == Verb::Archive {
+            let taking = async {
+                for one in &pending {
+                    match self.ask(one.ino, HsmAsk::Cancel).await {
+                        Err(fault) if fault.code != Code::NotFound => ended.failed += 1,
+                        _ => ended.taken += 1,
+                    }
+                }
+            };
+            // What could not be taken from it in time stays in the queue, and is told as that.
+            let _ = self.client.seams().timeout_ms(GIVE_UP_LIMIT_MS, taking).await;
         }
-        Ok(format!(
-            "given up: {} files were {} before, {} were taken from the queue",
-            self.done.files,
-            self.asked.verb.past(),
-            pending.len()
-        ))
+        let pending = if self.asked.verb.is_immediate() { 0 } else { pending.len() as u64 };
+        ended.left = pending - ended.taken - ended.failed;
+        given_up(self.asked.verb, &self.done, &ended)
     }
 
     fn outcome(self) -> Result<String> {
-        let Done { files, bytes, failed } = self.done;
-        let text = format!("{files} files {}, {}", self.asked.verb.past(), format_bytes(bytes));
+        let Done { files: count, bytes, failed } = self.done;
+        let size = match self.asked.verb {
+            Verb::Cancel => String::new(),
+            _ => format!(", {}", format_bytes(bytes)),
+        };
+        let text = format!("{} {}{size}", files(count), self.asked.verb.past());
         if failed == 0 {
             return Ok(text);
         }
         Err(Fault::new(Code::HsmRefused)
             .what(format!("could not {} all of", self.asked.verb.word()))
             .subject(self.asked.subject())
-            .why(format!("{failed} files failed; {text}"))
+            .why(format!("{} failed; {text}", files(failed)))
             .data("files that failed are as they were")
             .next("brindle hsm status and the agents' logs say why"))
     }
+}
+
+/// Where what was pending is when a task was given up.
+#[derive(Default)]
+struct Ended {
+    taken: u64,
+    failed: u64,
+    left: u64,
+}
+
+fn given_up(verb: Verb, done: &Done, ended: &Ended) -> String {
+    let mut text = format!("given up: {} {} before", files(done.files), verb.past());
+    let parts = [
+        (ended.taken, "taken from the queue"),
+        (ended.failed, "could not be taken from it"),
+        (ended.left, "stay queued"),
+    ];
+    for (count, what) in parts.into_iter().filter(|(count, _)| *count > 0) {
+        text += &format!(", {count} {what}");
+    }
+    text
 }
 
 #[cfg(test)]
@@ -494,11 +555,26 @@ mod tests {
             "2 files, 3.0 MiB would be archived into archive 2; for 1 other there is nothing to do"
         );
         let part = Sum { files: 1, bytes: 0, others: 0, is_tree: true, is_whole: false };
-        assert_eq!(would(&asked(Verb::Cancel, 0), &part), "at least 1 file would be given up");
+        assert_eq!(would(&asked(Verb::Cancel, 0), &part), "At least 1 file would be given up");
         let none = Sum { others: 7, is_whole: true, ..Sum::default() };
         assert_eq!(
             would(&asked(Verb::Restore, 0), &none),
             "Nothing there is to be restored; for 7 others there is nothing to do"
+        );
+    }
+
+    #[test]
+    fn giving_up_says_what_stays_queued() {
+        let done = Done { files: 3, ..Done::default() };
+        let restores = Ended { left: 5, ..Ended::default() };
+        assert_eq!(
+            given_up(Verb::Restore, &done, &restores),
+            "given up: 3 files restored before, 5 stay queued"
+        );
+        let archives = Ended { taken: 2, failed: 1, left: 0 };
+        assert_eq!(
+            given_up(Verb::Archive, &done, &archives),
+            "given up: 3 files archived before, 2 taken from the queue, 1 could not be taken from it"
         );
     }
 
@@ -510,6 +586,12 @@ mod tests {
         assert_eq!(
             command(Verb::Release, 0, true),
             "find '/mnt/a b/p' -type f -exec brindle hsm release {} +"
+        );
+        let ino = Ino::new(0, 1);
+        let file = Asked { verb: Verb::Cancel, what: What::File(ino, ino.fid().to_string()), archive: 0 };
+        assert_eq!(
+            file.command(false, "/mnt/b"),
+            format!("brindle hsm cancel \"$(lfs fid2path /mnt/b '{}' | head -n 1)\"", ino.fid())
         );
         assert!(check_archive(32).is_ok() && check_archive(33).is_err());
         assert!("remove".parse::<Verb>().is_err(), "a copy is not removed by a click");

@@ -369,9 +369,6 @@ pub async fn look(progress: &Progress) -> Result<String> {
                 looking.add(&pages.entry(found));
             }
             count += 1;
-            if progress.is_cancelled() {
-                return Ok(None);
-            }
             if count % TELL_EVERY_PAGES == 0 {
                 let UsageView { files, directories, .. } = &looking.view;
                 progress.tell(format!("{files} files in {directories} directories so far"));
@@ -379,7 +376,14 @@ pub async fn look(progress: &Progress) -> Result<String> {
         }
         Ok(Some(looking.finish()))
     };
-    let Some(mut view) = managed.with_client(&place, scan).await? else {
+    // A server that does not answer keeps nobody from giving the look up.
+    let look = async |client| {
+        tokio::select! {
+            found = scan(client) => found,
+            () = progress.cancelled() => Ok(None),
+        }
+    };
+    let Some(mut view) = managed.with_client(&place, look).await? else {
         return Ok("given up; what was known before is shown as it was".to_owned());
     };
     view.at_s = at_s;

@@ -60,6 +60,11 @@ impl Time {
         self.secs.checked_mul(1_000_000_000)?.checked_add(self.nanos.into())
     }
 
+    /// Whether the nanoseconds are less than a second: times that were not made here are checked.
+    pub fn is_valid(self) -> bool {
+        self.nanos < 1_000_000_000
+    }
+
     /// The time so many nanoseconds after 1970.
     pub fn from_ns(ns: i64) -> Time {
         let nanos = ns.rem_euclid(1_000_000_000) as u32;

@@ -17,6 +17,10 @@ pub struct NodeRegisterReq {
     pub mount_root: String,
     /// Whether the agent wants to know what may be mounted. Until it has heard that once it takes no orders.
     pub wants_kept: bool,
+    /// Number of the last answer after which nothing was mounted on the node that it does not name; 0: none, `u64::MAX`: nothing is mounted at all.
+    pub cleaned: u64,
+    /// Why the agent takes no orders; empty where it does.
+    pub fault: String,
 }
 
 /// The node is registered.
@@ -24,6 +28,10 @@ pub struct NodeRegisterReq {
 pub struct NodeRegisterResp {
     /// Names below `mount_root` that living buffers may have mounted on the node, where the agent wants to know.
     pub kept: Option<Vec<String>>,
+    /// Identity of the orchestrator's state. An agent that has something mounted believes no other one than it knows.
+    pub store: String,
+    /// Number of this answer.
+    pub number: u64,
 }
 message!(NodeRegisterReq => NodeRegisterResp, NodeRegister);
 
@@ -80,6 +88,9 @@ pub struct NodeSwapOff {
 }
 
 /// It is done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NodeOrderResp {}
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeOrderResp {
+    /// Why something that programs wrote into what was unmounted may have been thrown away, if it was.
+    pub lost: Option<String>,
+}
 message!(NodeOrderReq => NodeOrderResp, NodeOrder);

@@ -222,6 +222,6 @@ ops! {
     506 LeaseNotice "lease_notice" plain [Mdt];
     507 ClosedNotice "closed_notice" plain [Mdt];
     // 600-619: between the orchestrator of burst buffers and the agents of compute nodes; no target serves them
-    600 NodeRegister "node_register" plain [Agent];
+    600 NodeRegister "node_register" plain [Client Agent];
     601 NodeOrder "node_order" plain [];
 }

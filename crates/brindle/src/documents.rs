@@ -20,6 +20,7 @@ pub fn all() -> Vec<Entry> {
     vec![
         entry::<brindle_manager::alerts::store::AlertsView>(),
         entry::<brindle_host::bb::view::BrickPoolsView>(),
+        entry::<brindle_host::bb::view::NodesView>(),
         entry::<brindle_host::bb::view::BuffersView>(),
         entry::<brindle_host::bb::view::SimulationView>(),
         entry::<bench::compare::ComparisonView>(),
@@ -76,6 +77,7 @@ pub fn all() -> Vec<Entry> {
         entry::<drain::Drained>(),
         entry::<target::TargetListView>(),
         entry::<brindle_admin::top::TopView>(),
+        entry::<brindle_admin::why::WhyView>(),
         entry::<admin::mount_info::WaitsView>(),
     ]
 }

@@ -28,7 +28,7 @@ use crate::admin::ask::servers;
 use crate::admin::place::{PlaceArgs, one};
 use crate::exit::Done;
 use crate::format::{parse, runtime};
-use crate::mount::{Connect, connect};
+use crate::mount::{Connect, connect, keep_certificate};
 use crate::serve::{failed, say, start_log, stop_signal};
 
 /// Default directory of the manager's files.
@@ -141,17 +141,20 @@ async fn manage(args: &Args) -> Result<()> {
         None => At::Place(place(args)?),
     };
     let managed = Managed {
-        servers: servers(),
-        at,
         scrape_urls: args.scrape.clone(),
         scrape_port: args.scrape_port,
         client_scrape_port: args.client_scrape_port,
         orchestrator: Orchestrator::new(args.bb_socket.clone()),
         policy_state: args.policy_state.clone(),
-        clients: Arc::new(ShortMounts),
+        ..Managed::new(servers(), at, Arc::new(ShortMounts))
     };
     // Says at once when there is no such cluster.
     managed.place()?;
+    if let At::Place(place) = &managed.at
+        && let Err(fault) = keep_certificate(place.mgs.clone())
+    {
+        tracing::warn!(code = %fault.code, "the certificate of this host is not renewed by the manager: {fault}");
+    }
     let protection = match (&args.certificate, &args.key) {
         (Some(certificate), Some(key)) => {
             Protection::Given { certificate: certificate.clone(), key: key.clone() }
@@ -216,6 +219,7 @@ impl Clients for ShortMounts {
                 sync: false,
                 failout_s: None,
                 mount: "manager".to_owned(),
+                lives_long: false,
             };
             connect(&joining, seams.tasks.clone()).await
         })

@@ -62,14 +62,22 @@ impl Mounted<'_> {
     fn new<'a>(cluster: &'a Cluster, options: &str) -> Mounted<'a> {
         let at = cluster.outside().join(options);
         fs::create_dir(&at).unwrap();
-        let address = cluster.process("mgs").addresses[0].clone();
-        let source = format!("{}:/dev", address.trim_end_matches("@tcp"));
+        let source = source(cluster);
         let log = format!("--log={}", cluster.outside().join(format!("{options}.log")).display());
         let args = ["mount", "-o", options, "--metrics=none", &log, &source, text(&at)];
         let done = Command::new(binary()).args(args).output().unwrap();
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
         Mounted(cluster, at)
     }
+
+    fn source(&self) -> String {
+        source(self.0)
+    }
+}
+
+fn source(cluster: &Cluster) -> String {
+    let address = cluster.process("mgs").addresses[0].clone();
+    format!("{}:/dev", address.trim_end_matches("@tcp"))
 }
 
 impl Drop for Mounted<'_> {
@@ -185,6 +193,18 @@ fn mounts_that_change_no_times(cluster: &Cluster) {
         let path = mounted.1.join("quiet");
         drop(fs::read(&path).unwrap());
         assert_eq!(atime(&path), old, "{options}");
+        let remount = |at: &Path, words: &str| {
+            let source = mounted.source();
+            Command::new(binary()).args(["mount", "-o", words, &source, text(at)]).output().unwrap()
+        };
+        if options == "noatime" {
+            // As mount(8) repeats it from fstab; and where the mount was made without.
+            let again = remount(&mounted.1, "remount,noatime");
+            assert!(again.status.success(), "{}", String::from_utf8_lossy(&again.stderr));
+            let refused = remount(cluster.a(), "remount,noatime");
+            let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+            assert!(!refused.status.success() && said.contains("it is fixed while"), "{said}");
+        }
         // What a mount has to tell it tells before it goes.
     }
     drop(fs::read(&marker).unwrap());
@@ -212,7 +232,7 @@ fn a_policy_takes_no_file_for_unused_before_access_times_were_kept() {
     let state = format!("--state={}", cluster.outside().join("policy").display());
     let preview = |condition: &str| {
         let rules = format!(
-            "fileclass scratch {{ definition {{ tree == /scratch }} }}
+            "fileclass scratch {{ definition {{ tree == scratch }} }}
              cleanup_rules {{ rule old {{ target_fileclass = scratch; condition {{ {condition} }} }} }}
              cleanup_trigger {{ trigger_on = periodic; check_interval = 1d; }}"
         );

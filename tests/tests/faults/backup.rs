@@ -60,6 +60,8 @@ fn a_lost_mdt_comes_back_from_its_backup() {
     }
     fs::write(a.join("moved"), bytes(3, 1 << 20)).unwrap();
     fs::create_dir(a.join("busy")).unwrap();
+    // A backup knows the objects of a file as soon as its bytes are synced.
+    assert!(cluster.brindle(&["sync", text(&a)]).ok());
     let backup = cluster.outside().join("mdt.backup");
     let taken = beside_a_writer(&a.join("busy"), || {
         cluster.brindle(&["mdt", "backup", "--to", text(&backup), text(&a)])

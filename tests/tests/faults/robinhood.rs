@@ -1,10 +1,11 @@
 //! Robinhood's commands say what a walk through the mount says, in Robinhood's columns.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File, FileTimes};
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, SystemTime};
 
 use brindle_tests::bytes;
 use brindle_tests::cluster::{Cluster, Options, binary};
@@ -120,9 +121,21 @@ fn users_and_tops(cluster: &Cluster, path: &str) {
     assert_eq!(dirs[1][2], "5", "{dirs:?}");
     let size = cells(&run(cluster, &["rbh-report", "--top-size=1", "--csv", "-q", "-P", path]));
     assert_eq!(size[0][1..3], [format!("{path}/ann/f11.dat"), "144000".to_owned()], "{size:?}");
+    // Times to come protect files: these three are due first, whichever names the scan has found before.
+    let last = ["bob/f2.dat", "both/deep/f4.dat", "ann/f7.dat"].map(|name| Path::new(path).join(name));
+    let now = SystemTime::now();
+    walk(Path::new(path), &mut |file, meta| {
+        if meta.is_file() {
+            let rank = last.iter().position(|other| other == file).unwrap_or(last.len()) as u32 + 1;
+            let times = FileTimes::new().set_accessed(now + rank * Duration::from_secs(3600));
+            File::open(file).unwrap().set_times(times).unwrap();
+        }
+    });
     let oldest = cells(&run(cluster, &["rbh-report", "-o", "3", "--csv", "-q", "-P", path]));
     let times: Vec<&String> = oldest.iter().map(|row| &row[4]).collect();
     assert!(oldest.len() == 3 && times.is_sorted(), "{oldest:?}");
+    let names: Vec<&Path> = oldest.iter().map(|row| Path::new(&row[1])).collect();
+    assert_eq!(names, last.each_ref().map(PathBuf::as_path), "{oldest:?}");
     let empty = cells(&run(cluster, &["rbh-report", "--oldest-empty-dirs", "--csv", "-q", "-P", path]));
     assert_eq!((empty.len(), empty[0][1].clone()), (1, format!("{path}/empty")), "{empty:?}");
     // Classes of a policy text.

@@ -6,7 +6,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::Wanted;
@@ -101,7 +101,8 @@ impl Image {
         let data = self.out.join("data");
         std::fs::create_dir_all(&data).map_err(|e| format!("{}: {e}", data.display()))?;
         let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
-        let address = port.map_err(|e| format!("no free port: {e}"))?.to_string();
+        let address = port.map_err(|e| format!("no free port: {e}"))?;
+        let (port, address) = (address.port().to_string(), address.to_string());
         let container = self.buildah("from", &["from", &self.name])?.trim().to_owned();
         let volume = format!("{}:/data", data.display());
         let inside = ["run", "--volume", &volume, &container, "--", "/usr/bin/brindle"];
@@ -114,14 +115,14 @@ impl Image {
             self.buildah("format", &[&inside[..], &["format", "--fsname", "box"], format].concat())?;
         }
         let dirs = ["--dir", "/data/mgt", "--dir", "/data/mdt0", "--dir", "/data/ost0"];
-        let serve = [&inside[..], &["serve", "--listen", &address], &dirs].concat();
+        let serve = [&inside[..], &["serve", "--listen", "127.0.0.1", "--port", &port], &dirs].concat();
         let mut command = Command::new("buildah");
         command.args(self.store()).args(serve).env("BUILDAH_ISOLATION", "chroot");
         let log = |e: std::io::Error| format!("cannot serve: {e}");
         let file = std::fs::File::create(self.out.join("serve.log")).map_err(log)?;
         command.stdin(Stdio::null()).stdout(file.try_clone().map_err(log)?).stderr(file).process_group(0);
         let mut child = command.spawn().map_err(log)?;
-        let healthy = self.until_healthy(session, &address);
+        let healthy = self.until_healthy(session, &address, &mut child);
         // SAFETY: kill has no memory effects; the group is the one that the child was started in, and is not reaped yet.
         unsafe { libc::kill(-(child.id() as libc::pid_t), libc::SIGTERM) };
         let ended = child.wait().map_err(log)?;
@@ -129,11 +130,11 @@ impl Image {
         if ended.success() { Ok(()) } else { Err(format!("the servers of the image ended with {ended}")) }
     }
 
-    fn until_healthy(&self, session: &Session, address: &str) -> Result<(), String> {
+    fn until_healthy(&self, session: &Session, address: &str, servers: &mut Child) -> Result<(), String> {
         let binary = session.brindle().display().to_string();
         let since = Instant::now();
         while capture(&binary, &["status", "--exit-code", "--mgs", address]).is_none() {
-            if since.elapsed() > ANSWER_MAX {
+            if since.elapsed() > ANSWER_MAX || !matches!(servers.try_wait(), Ok(None)) {
                 let said = std::fs::read_to_string(self.out.join("serve.log")).unwrap_or_default();
                 return Err(format!("the servers of the image are not healthy:\n{said}"));
             }

@@ -44,6 +44,7 @@ fn buffer(stages: bool) -> Buffer {
         shrink_to: None,
         unsettled: false,
         resize_failure: String::new(),
+        lost: String::new(),
         swap: None,
         passed: Vec::new(),
         users: Vec::new(),

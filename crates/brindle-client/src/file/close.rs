@@ -8,7 +8,6 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use brindle_net::job;
 use brindle_types::{Code, Fault, Ino};
@@ -129,10 +128,8 @@ impl Client {
         let Some(handle) = self.handles.remove(number) else {
             return Err(Fault::new(Code::BadHandle).why(format!("handle {number}")));
         };
-        if handle.was_read.load(Ordering::Relaxed) && handle.cached {
-            // The kernel may have had its pages until now, for longer than a time of access lasts.
-            self.note_access(&handle);
-        }
+        // The kernel may have read its pages until now (also those of a file that is read past them: programs may map it).
+        self.note_pages(&handle);
         let last_writer = handle.access.write && handle.inode.lock().writers == 0;
         if last_writer && handle.alive().is_ok() {
             self.note_left_unsynced(&handle.inode);

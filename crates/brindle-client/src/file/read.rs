@@ -70,7 +70,9 @@ impl Client {
         let handle = self.live_handle(handle)?;
         let read = self.read_through(&handle, offset, len_bytes, page).await;
         if read.is_ok() {
-            handle.was_read.store(true, Ordering::Relaxed);
+            if page {
+                handle.has_pages.store(true, Ordering::Relaxed);
+            }
             self.note_access(&handle);
         }
         handle.seen(read)

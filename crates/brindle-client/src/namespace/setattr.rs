@@ -77,10 +77,15 @@ impl Client {
             handle: set.handle,
             report: due.report.clone(),
         };
-        if set.atime.is_some() {
-            self.forget_access(ino);
+        let forgotten = set.atime.and_then(|_| self.forget_access(ino));
+        let asked_mdt = self.mds.call_with(&request, Vec::new(), options).await;
+        if asked_mdt.is_err()
+            && let Some(read) = forgotten
+        {
+            // If the time was set after all, the MDT knows that the read was earlier.
+            self.remember_access(ino, read);
         }
-        let (answer, _) = self.mds.call_with(&request, Vec::new(), options).await?;
+        let (answer, _) = asked_mdt?;
         tracing::trace!(ino = ino.0, ?set, size_bytes = answer.attr.size_bytes, grant = ?answer.grant, "attributes set");
         due.delivered();
         self.access_is_due_by(&inode, &answer.attr);

@@ -29,6 +29,8 @@ pub struct MountOptions {
     pub nosuid: bool,
     /// Refuse to execute.
     pub noexec: bool,
+    /// Show that reads change no times of access. (The kernel keeps none of its own.)
+    pub noatime: bool,
 }
 
 impl MountOptions {
@@ -41,6 +43,7 @@ impl MountOptions {
             nodev: false,
             nosuid: false,
             noexec: false,
+            noatime: false,
         }
     }
 }
@@ -78,6 +81,7 @@ pub fn mount(options: &MountOptions) -> Result<(OwnedFd, Mounted), Fault> {
         (options.nodev, libc::MS_NODEV),
         (options.nosuid, libc::MS_NOSUID),
         (options.noexec, libc::MS_NOEXEC),
+        (options.noatime, libc::MS_NOATIME),
     ];
     let flags = flags.iter().filter(|(on, _)| *on).fold(0, |all, (_, bit)| all | bit);
     let data =

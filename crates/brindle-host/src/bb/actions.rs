@@ -5,7 +5,7 @@
 //! more than it was given).
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,16 +15,15 @@ use brindle_types::{Code, Fault, Result, TargetId};
 use parking_lot::Mutex;
 use rustix::process::{Pid, WaitOptions, waitpid};
 
+use super::beneath::Dir;
 use super::node::hub::{Hub, Refused};
 use super::orchestrator::{JobLock, stopped};
-use super::{Config, GLOBAL, Network, PRIVATE, SWAP, make_dir, persistent_name};
+use super::{Config, FS, GLOBAL, Network, PRIVATE, SWAP, make_dir, persistent_name};
 use super::{staging, swap, swap_name};
 use crate::cluster::image::{self, Kind};
 use crate::cluster::{Cluster, Event, Image, Mount, On, Reach, Server, Up, alive};
 use crate::{Host, loops, mounts, text};
 
-/// Name of the file system of every buffer.
-const FS: &str = "bb";
 /// Directory in each brick.
 const BRICK_DIR: &str = "brindle-bb";
 /// Smallest image with XFS, which has as many inodes as it has room for.
@@ -264,30 +263,22 @@ impl<'a> Actions<'a> {
     /// Its user enters the directory that nodes share, for a persistent buffer with a group also the group; the directories of nodes can
     /// be reached by way of their mounts only.
     fn give_to_owner(&self, buffer: &Buffer) -> Result<()> {
-        let root = self.stage_mount(buffer.serial);
-        let set = |dir: &Path, mode: u32| {
-            std::fs::set_permissions(dir, std::fs::Permissions::from_mode(mode))
-                .map_err(|e| cannot_give(dir, &e))
-        };
-        set(&root, ROOT_MODE)?;
+        let root = Dir::root(&self.stage_mount(buffer.serial))?;
+        root.set_mode(ROOT_MODE)?;
         if buffer.has_directory() && buffer.access.is_private() {
-            make_dir(&root.join(PRIVATE))?;
-            set(&root.join(PRIVATE), OWNER_MODE)?;
+            root.make(PRIVATE)?.set_mode(OWNER_MODE)?;
         }
         if buffer.swap.is_some() {
-            make_dir(&root.join(SWAP))?;
-            set(&root.join(SWAP), OWNER_MODE)?;
+            root.make(SWAP)?.set_mode(OWNER_MODE)?;
         }
         if !buffer.has_directory() {
             return Ok(());
         }
-        let global = root.join(GLOBAL);
-        make_dir(&global)?;
+        let global = root.make(GLOBAL)?;
         // Closed before it changes hands: a change of the owner takes the bit away that gives new files the group.
-        set(&global, OWNER_MODE)?;
-        chown(&global, Some(buffer.uid), Some(buffer.group.unwrap_or(buffer.gid)))
-            .map_err(|e| cannot_give(&global, &e))?;
-        set(&global, if buffer.group.is_some() { GROUP_MODE } else { OWNER_MODE })
+        global.set_mode(OWNER_MODE)?;
+        global.give(buffer.uid, buffer.group.unwrap_or(buffer.gid))?;
+        global.set_mode(if buffer.group.is_some() { GROUP_MODE } else { OWNER_MODE })
     }
 
     /// Opens a persistent buffer to its group. It may have to be mounted for staging first: what is below the mount point stays empty.
@@ -331,7 +322,8 @@ impl<'a> Actions<'a> {
     fn allocate_swap(&self, buffer: &Buffer, job: &JobLock) -> Result<()> {
         let Some(wanted) = &buffer.swap else { return Ok(()) };
         self.ensure_runs(buffer.serial)?;
-        let dir = self.stage_mount(buffer.serial).join(SWAP);
+        let held = Dir::root(&self.stage_mount(buffer.serial))?.enter(SWAP)?;
+        let dir = held.path();
         let stops = || job.stops().then(|| stopped(&buffer.token));
         for number in 0..wanted.nodes {
             let file = dir.join(format!("{SPARE_SWAP}{number}"));
@@ -346,7 +338,8 @@ impl<'a> Actions<'a> {
     pub(super) fn assign_swap(&self, buffer: &Buffer) -> Result<()> {
         let Some(wanted) = &buffer.swap else { return Ok(()) };
         self.ensure_runs(buffer.serial)?;
-        let dir = self.stage_mount(buffer.serial).join(SWAP);
+        let held = Dir::root(&self.stage_mount(buffer.serial))?.enter(SWAP)?;
+        let dir = held.path();
         for node in &buffer.nodes {
             let file = dir.join(node);
             if file.exists() {
@@ -509,10 +502,6 @@ pub fn too_full(buffer: &Buffer) -> Fault {
         .what("cannot make smaller: the buffer")
         .subject(buffer.token.clone())
         .data("nothing was changed")
-}
-
-pub(super) fn cannot_give(dir: &Path, e: &std::io::Error) -> Fault {
-    Fault::io(Code::NotWritable, "cannot give to its user", dir.display().to_string(), e)
 }
 
 /// The directory of a buffer in a brick.

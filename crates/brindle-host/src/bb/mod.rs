@@ -7,6 +7,7 @@
 //! Invariant: the stored row of a buffer says what may exist of it, before it does; so whatever is killed, the next start finds it.
 
 pub mod actions;
+mod beneath;
 pub mod copy;
 mod mounting;
 pub mod node;
@@ -31,6 +32,9 @@ pub use orchestrator::Orchestrator;
 
 /// [`Config::keep_discarded`] unless told otherwise.
 pub const KEEP_DISCARDED_DEFAULT: Duration = Duration::from_secs(24 * 3600);
+
+/// Name of the file system of every buffer.
+pub const FS: &str = "bb";
 
 /// Name of the pool that is there without being made.
 pub const POOL_DEFAULT: &str = "default";

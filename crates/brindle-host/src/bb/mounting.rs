@@ -1,18 +1,26 @@
 //! The mounts of a job on its nodes: the orders that make and end them, and what a node that has died loses.
 
-use std::os::unix::fs::{PermissionsExt, chown};
-
 use brindle_bb::Buffer;
 use brindle_types::{Code, Fault, Result};
 use brindle_wire::bb::{NodeMount, NodeOrder, NodeOrderReq, NodeSwapOff};
 
-use super::actions::{Actions, OWNER_MODE, cannot_give, reap};
+use super::actions::{Actions, OWNER_MODE, reap};
+use super::beneath::Dir;
 use super::node::hub::Refused;
 use super::node::roster::NodeKeys;
-use super::node::{Node, Places, of_several};
+use super::node::{Node, Places, away, of_several};
 use super::orchestrator::short;
-use super::{PRIVATE, make_dir, persistent_name};
+use super::{PRIVATE, persistent_name};
 use crate::cluster::Cluster;
+
+/// Orders that nodes have carried out.
+#[derive(Default)]
+pub struct Ordered {
+    /// Nodes that have done so.
+    pub done: Vec<String>,
+    /// Why on some of them something that programs wrote may have been thrown away.
+    pub lost: Vec<String>,
+}
 
 impl Actions<'_> {
     /// Whether the orchestrator carries out the orders for a node by itself.
@@ -21,17 +29,22 @@ impl Actions<'_> {
     }
 
     /// The way to a node.
-    fn node<'a>(&'a self, serial: u64, name: &'a str) -> Node<'a> {
-        match &self.hub() {
-            Some(hub) if !self.is_local(name) => Node::Remote { hub, host: self.host, name },
-            _ => Node::Local(Places {
+    fn node<'a>(&'a self, serial: u64, name: &'a str) -> Result<Node<'a>> {
+        if self.is_local(name) {
+            return Ok(Node::Local(Places {
                 program: &self.host.program,
                 node: name,
                 root: self.config.mounts_of(name),
                 logs: self.work_dir(serial).join("log"),
                 identity: self.config.network.as_ref().map(|network| &*network.identity),
-            }),
+            }));
         }
+        // One that cannot be reached is never taken for one on which nothing is mounted.
+        let hub = self.hub().ok_or_else(|| {
+            let why = "it is another host, and the orchestrator runs without --listen".to_owned();
+            away(name, why).next("start it as before: brindle bb serve --listen ADDRESS")
+        })?;
+        Ok(Node::Remote { hub, host: self.host, name })
     }
 
     /// Buffers of which a job has mounts.
@@ -44,8 +57,7 @@ impl Actions<'_> {
     pub fn mount(&self, buffer: &Buffer, revision: u64, keys: &NodeKeys) -> Result<()> {
         let elsewhere: Vec<&String> = buffer.nodes.iter().filter(|node| !self.is_local(node)).collect();
         for serial in Self::mounted_by(buffer) {
-            let keys = elsewhere.iter().filter_map(|node| keys.all.get(*node));
-            self.refuse_hosts(serial, keys, false)?;
+            self.let_in_again(serial, &elsewhere, keys)?;
             if let Some(node) = elsewhere.first() {
                 self.refuse_unreachable(serial, node)?;
             }
@@ -67,9 +79,15 @@ impl Actions<'_> {
         revision: u64,
         keys: &NodeKeys,
         gives_up: bool,
-    ) -> (Vec<String>, Result<()>) {
+    ) -> (Ordered, Result<()>) {
         let is_dead = |node: &&String| keys.forgotten.contains_key(*node) && !self.is_local(node);
         let (dead, living): (Vec<&String>, Vec<&String>) = buffer.nodes.iter().partition(is_dead);
+        for serial in Self::mounted_by(buffer) {
+            // What programs have written is sent when a mount ends.
+            if let Err(fault) = self.ensure_runs(serial) {
+                tracing::warn!(%fault, serial, job = buffer.token, "unmounting, although a server does not run");
+            }
+        }
         let used = buffer.uses.iter().map(|used| persistent_name(&buffer.token, &used.name));
         let names = std::iter::once(buffer.token.clone()).chain(used).collect();
         let swap = buffer.swap.as_ref().map(|_| NodeSwapOff {
@@ -87,23 +105,24 @@ impl Actions<'_> {
         });
         if fenced.is_ok() {
             tracing::warn!(job = buffer.token, nodes = ?dead, "nodes that were given up are refused by its servers");
-            done.extend(dead.into_iter().cloned());
+            done.done.extend(dead.into_iter().cloned());
         }
         (done, outcome.and(fenced))
     }
 
-    /// Has all nodes of a buffer carry out an order: those of this machine one after the other, all others at the same time. The nodes that have
-    /// done so, and the fault of the others.
-    fn order_all(&self, buffer: &Buffer, revision: u64, order: &NodeOrder) -> (Vec<String>, Result<()>) {
+    /// Has all nodes of a buffer carry out an order: those of this machine one after the other, all others at the same time. What was done, and
+    /// the fault of the other nodes.
+    fn order_all(&self, buffer: &Buffer, revision: u64, order: &NodeOrder) -> (Ordered, Result<()>) {
         let (serial, job) = (buffer.serial, buffer.token.clone());
         let order = NodeOrderReq { serial, revision, job, order: order.clone() };
         let order = &order;
         let mounts = matches!(order.order, NodeOrder::Mount { .. });
-        let carry_out = |name: &String| (name.clone(), self.node(serial, name).carry_out(order));
+        let carry_out =
+            |name: &String| (name.clone(), self.node(serial, name).and_then(|node| node.carry_out(order)));
         // Memory is looked at before swap is turned off: not by two at once on one machine.
         let (alone, beside): (Vec<&String>, Vec<&String>) =
             buffer.nodes.iter().partition(|node| !mounts && self.is_local(node));
-        let outcomes: Vec<(String, Result<()>)> = std::thread::scope(|scope| {
+        let outcomes: Vec<(String, Result<Option<String>>)> = std::thread::scope(|scope| {
             let running: Vec<_> =
                 beside.iter().map(|name| (*name, scope.spawn(|| carry_out(name)))).collect();
             let mut outcomes: Vec<_> = alone.iter().map(|name| carry_out(name)).collect();
@@ -113,29 +132,45 @@ impl Actions<'_> {
             );
             outcomes
         });
-        let (mut done, mut faults) = (Vec::new(), Vec::new());
+        let (mut ordered, mut faults) = (Ordered::default(), Vec::new());
         for (node, outcome) in outcomes {
             match outcome {
-                Ok(()) => done.push(node),
+                Ok(lost) => {
+                    ordered.lost.extend(lost.map(|why| format!("node {node}: {why}")));
+                    ordered.done.push(node);
+                }
                 Err(fault) => faults.push((node, fault)),
             }
         }
-        (done, of_several(faults))
+        (ordered, of_several(faults))
     }
 
-    /// Makes the directory of each node, where the job has such. Everything on the way to them belongs to root: no user can put a link there.
+    /// Makes the directory of each node, where the job has such.
     fn make_private_dirs(&self, buffer: &Buffer) -> Result<bool> {
         if !buffer.has_directory() || !buffer.access.is_private() {
             return Ok(false);
         }
+        let private = Dir::root(&self.stage_mount(buffer.serial))?.enter(PRIVATE)?;
         for node in &buffer.nodes {
-            let own = self.stage_mount(buffer.serial).join(PRIVATE).join(node);
-            make_dir(&own)?;
-            chown(&own, Some(buffer.uid), Some(buffer.gid)).map_err(|e| cannot_give(&own, &e))?;
-            let mode = std::fs::Permissions::from_mode(OWNER_MODE);
-            std::fs::set_permissions(&own, mode).map_err(|e| cannot_give(&own, &e))?;
+            let own = private.make(node)?;
+            own.give(buffer.uid, buffer.gid)?;
+            own.set_mode(OWNER_MODE)?;
         }
         Ok(true)
+    }
+
+    /// Lets nodes in that the servers of a buffer refuse, because they were given up, when they are back and have unmounted what they had then.
+    fn let_in_again(&self, serial: u64, nodes: &[&String], keys: &NodeKeys) -> Result<()> {
+        let cluster = Cluster::load(&self.work_dir(serial))?;
+        let Some(reach) = &cluster.reach else { return Ok(()) };
+        let refused = Refused::open(&reach.refused)?;
+        let mut back = Vec::new();
+        for node in nodes.iter().filter(|node| !keys.forgotten.contains_key(**node)) {
+            let Some(key) = keys.all.get(*node).filter(|key| refused.has(key)) else { continue };
+            self.hub().map_or(Ok(()), |hub| hub.wait_clean(node))?;
+            back.push(key);
+        }
+        self.refuse_hosts(serial, back.into_iter(), false)
     }
 
     /// Refuses to mount on another host what was made when the orchestrator served this host alone.

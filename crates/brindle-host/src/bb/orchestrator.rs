@@ -222,6 +222,10 @@ impl<'a> Orchestrator<'a> {
             shown.reason +=
                 &format!("; thrown away with --hurry, it is destroyed in {hours} h {minutes} min");
         }
+        if !buffer.lost.is_empty() && !shown.reason.contains(&buffer.lost) {
+            let before = if shown.reason.is_empty() { "" } else { "; " };
+            shown.reason += &format!("{before}files may be incomplete: {}", buffer.lost);
+        }
         if !buffer.resize_failure.is_empty() {
             let before = if shown.reason.is_empty() { "" } else { "; " };
             shown.reason += &format!("{before}its size could not be changed: {}", buffer.resize_failure);
@@ -384,23 +388,40 @@ impl<'a> Orchestrator<'a> {
         Ok(Reply::Done(String::new()))
     }
 
-    /// Keeps the servers of swap running, and goes on with unmounting where it failed or was cut off: whatever a node lacked, it may have now; one that
-    /// was away may be back, or given up.
+    /// Keeps the servers of swap running: processes wait for their pages meanwhile.
+    pub(super) fn look_after_swap(&self) {
+        let all = match self.store.buffers() {
+            Ok(all) => all,
+            Err(fault) => return tracing::warn!(%fault, "cannot look after swap"),
+        };
+        let has_swap = |b: &Buffer| b.swap.is_some() && b.phase == Phase::Mounted;
+        for (_, buffer) in all.into_iter().filter(|(_, b)| has_swap(b)) {
+            let lock = self.lock_of(&buffer.token);
+            // Whoever works on it sees to it, too.
+            let Some(_step) = lock.step.try_lock() else { continue };
+            let (job, serial) = (buffer.token, buffer.serial);
+            let found = self.store.buffer(serial);
+            let runs = found.and_then(|found| match found.filter(|(_, b)| b.phase == Phase::Mounted) {
+                Some(_) => self.actions.ensure_runs(serial),
+                None => Ok(()),
+            });
+            if let Err(fault) = runs {
+                tracing::warn!(%fault, job, serial, "processes may wait for their pages in swap");
+            }
+        }
+    }
+
+    /// Goes on with unmounting where it failed or was cut off: whatever a node lacked, it may have now; one that was away may be back, or given up.
     pub(super) fn look_after_nodes(&self) {
         let (all, keys) = match self.store.buffers().and_then(|all| Ok((all, self.node_keys()?))) {
             Ok(found) => found,
             Err(fault) => return tracing::warn!(%fault, "cannot look after nodes"),
         };
-        let concerns =
-            |b: &Buffer| (b.swap.is_some() && b.phase == Phase::Mounted) || self.may_go_on(b, &keys);
-        for (_, buffer) in all.into_iter().filter(|(_, b)| concerns(b)) {
+        for (_, buffer) in all.into_iter().filter(|(_, b)| self.may_go_on(b, &keys)) {
             let lock = self.lock_of(&buffer.token);
-            // Whoever works on it sees to it, too.
             let Some(_step) = lock.step.try_lock() else { continue };
             let (job, serial) = (buffer.token, buffer.serial);
             let done = self.store.buffer(serial).and_then(|found| match found {
-                // A server that was killed is started again: processes wait for their pages meanwhile.
-                Some((_, b)) if b.phase == Phase::Mounted => self.actions.ensure_runs(serial),
                 Some((version, b)) if b.phase == Phase::Unmounting && !b.nodes.is_empty() => {
                     self.pursue(&lock, version, b, &Goal::PostRun)?;
                     tracing::info!(job, serial, "it is unmounted from all nodes now");
@@ -550,12 +571,22 @@ impl<'a> Orchestrator<'a> {
             Action::Mount => self.actions.mount(buffer, version, &self.node_keys()?),
             Action::Unmount => {
                 let keys = self.node_keys()?;
-                let (done, outcome) = self.actions.unmount(buffer, version, &keys, *goal == Goal::Drop);
+                let (ordered, outcome) = self.actions.unmount(buffer, version, &keys, *goal == Goal::Drop);
+                // A job that never ran has nothing to lose. A node tells the same again until it has left.
+                for why in ordered.lost.iter().filter(|_| buffer.ran) {
+                    if !buffer.lost.contains(why) {
+                        let before = if buffer.lost.is_empty() { "" } else { ", " };
+                        buffer.lost = format!("{}{before}{why}", buffer.lost);
+                        tracing::warn!(job = buffer.token, why, "files of the job may be incomplete");
+                    }
+                }
                 if outcome.is_err() {
-                    *buffer = life::step(buffer, &Event::UnmountedFrom(done))?.buffer;
+                    *buffer = life::step(buffer, &Event::UnmountedFrom(ordered.done))?.buffer;
                 }
                 outcome
             }
+            // Nobody may take for the job's results what is not all of them.
+            Action::StageOut if !buffer.lost.is_empty() && *goal != Goal::Retry => Err(incomplete(buffer)),
             Action::StageOut => self.actions.stage(buffer, false, job),
             Action::Resize => self.actions.resize(buffer, &self.store.pool(&buffer.pool)?),
             Action::Shrink => self.actions.shrink(buffer),
@@ -666,7 +697,7 @@ pub(super) fn held<'a>(lock: &'a JobLock, token: &str) -> Result<parking_lot::Mu
 }
 
 /// Seconds since 1970.
-fn now_s() -> u64 {
+pub(super) fn now_s() -> u64 {
     now_ms() / 1000
 }
 
@@ -715,6 +746,7 @@ impl Create {
             shrink_to: None,
             unsettled: false,
             resize_failure: String::new(),
+            lost: String::new(),
             swap: None,
             passed: Vec::new(),
             users: Vec::new(),
@@ -726,6 +758,17 @@ pub(super) fn no_buffer(name: &str) -> Fault {
     Fault::new(Code::NoSuchBuffer)
         .what("no job has a buffer, and no persistent buffer is called")
         .subject(name.to_owned())
+}
+
+/// Files that are not staged out by themselves, because the job's last writes may be missing.
+fn incomplete(buffer: &Buffer) -> Fault {
+    let job = &buffer.token;
+    Fault::new(Code::StageFailed)
+        .what("not staged out by itself: files may be incomplete of job")
+        .subject(job.clone())
+        .why(buffer.lost.clone())
+        .data("the buffer is kept; what the job had synced is in it")
+        .next(format!("copy out what is there: brindle bb stage --retry {job}; or give it up: brindle bb destroy --yes {job}"))
 }
 
 /// A copy that was stopped by a hurried teardown.

@@ -210,6 +210,9 @@ pub struct NodeState {
     pub state: String,
     /// Jobs that may have something mounted there.
     pub buffers: Vec<String>,
+    /// Why its agent takes no orders; empty where it does.
+    #[serde(default)]
+    pub reason: String,
 }
 
 /// The socket that was asked for, or the usual one.

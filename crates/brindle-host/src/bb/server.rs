@@ -49,6 +49,13 @@ pub fn serve(orchestrator: &Orchestrator, listener: &UnixListener) {
             loop {
                 orchestrator.expire();
                 orchestrator.settle();
+                orchestrator.look_after_swap();
+                std::thread::sleep(EXPIRE_EVERY);
+            }
+        });
+        // A node that is slow delays nothing else.
+        scope.spawn(|| {
+            loop {
                 orchestrator.look_after_nodes();
                 std::thread::sleep(EXPIRE_EVERY);
             }

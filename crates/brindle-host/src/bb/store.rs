@@ -1,6 +1,6 @@
 //! The rows of pools and buffers, in the embedded configuration store.
 //!
-//! `bb/pool/NAME`, `bb/buffer/SERIAL` and `bb/node/NAME`, as JSON. Each change is a compare-and-swap, and durable when it returns.
+//! `bb/pool/NAME`, `bb/buffer/SERIAL` and `bb/node/NAME`, as JSON; `bb/id`. Each change is a compare-and-swap, and durable when it returns.
 
 use std::path::Path;
 
@@ -18,6 +18,8 @@ const POOLS: &str = "bb/pool/";
 const BUFFERS: &str = "bb/buffer/";
 /// Where compute nodes are.
 const NODES: &str = "bb/node/";
+/// Where the identity of this store is.
+const ID: &str = "bb/id";
 /// How often a change that lost against another one is tried.
 const TRIES_MAX: usize = 100;
 
@@ -50,7 +52,22 @@ impl<'a> Store<'a> {
             true => LocalStore::open(disk, &text(&path)?)?,
             false => LocalStore::create(disk, &text(&path)?)?,
         };
-        Ok(Store { host, store })
+        let store = Store { host, store };
+        if store.find_id()?.is_none() {
+            let rng = &host.seams().rng;
+            let id = format!("{:016x}{:016x}", rng.next_u64(), rng.next_u64());
+            host.wait(store.store.compare_and_swap(ID, 0, Some(&encode(&id))))?;
+        }
+        Ok(store)
+    }
+
+    fn find_id(&self) -> Result<Option<String>> {
+        self.host.wait(self.store.get(ID))?.as_ref().map(decode).transpose()
+    }
+
+    /// The identity of this store: a random word that was written when it was made.
+    pub fn id(&self) -> Result<String> {
+        self.find_id()?.ok_or_else(|| Fault::new(Code::StoreDamaged).subject(ID).why("it is not there"))
     }
 
     /// All pools.
@@ -151,15 +168,16 @@ impl<'a> Store<'a> {
         Err(Fault::new(Code::BufferBusy).what("cannot note the node").subject(row.name.clone()))
     }
 
-    /// Removes the row of a node, unless it has changed meanwhile.
-    pub fn remove_node(&self, row: &NodeRow) -> Result<()> {
-        let key = format!("{NODES}{}", row.name);
-        let Some(entry) = self.host.wait(self.store.get(&key))? else { return Ok(()) };
-        if decode::<NodeRow>(&entry)? != *row {
-            return Ok(());
+    /// Replaces the row of a node, or removes it, unless it has changed meanwhile; whether that was done.
+    pub fn replace_node(&self, before: &NodeRow, after: Option<&NodeRow>) -> Result<bool> {
+        let key = format!("{NODES}{}", before.name);
+        let Some(entry) = self.host.wait(self.store.get(&key))? else { return Ok(false) };
+        if decode::<NodeRow>(&entry)? != *before {
+            return Ok(false);
         }
-        // One that has changed at this moment has come back, and stays.
-        self.host.wait(self.store.compare_and_swap(&key, entry.version, None)).map(drop)
+        let value = after.map(encode);
+        let swap = self.store.compare_and_swap(&key, entry.version, value.as_deref());
+        Ok(matches!(self.host.wait(swap)?, Swap::Done(_)))
     }
 
     fn swap(&self, serial: u64, version: u64, value: Option<&[u8]>) -> Result<u64> {

@@ -44,7 +44,12 @@ pub fn write_file(path: &Path, bytes: u64, stops: &dyn Fn() -> Option<Fault>) ->
     let cannot = |e: &std::io::Error| {
         Fault::io(Code::SwapFailed, "cannot allocate the swap file", path.display().to_string(), e)
     };
-    let how = OpenOptions::new().write(true).create(true).truncate(true).mode(FILE_MODE).open(path);
+    // Whatever lies there is not written to: it may be a link, or a device.
+    match std::fs::remove_file(path) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(cannot(&e)),
+        _ => {}
+    }
+    let how = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(path);
     let mut file = how.map_err(|e| cannot(&e))?;
     let piece = vec![0; PIECE_BYTES];
     let mut left = bytes;

@@ -124,12 +124,14 @@ pub struct NodeView {
     pub state: String,
     /// Jobs that may have something mounted there.
     pub buffers: Vec<String>,
+    /// Why its agent takes no orders; empty where it does.
+    pub reason: String,
 }
 
 impl From<NodeState> for NodeView {
     fn from(node: NodeState) -> NodeView {
-        let NodeState { name, address, state, buffers } = node;
-        NodeView { name, address, state, buffers }
+        let NodeState { name, address, state, buffers, reason } = node;
+        NodeView { name, address, state, buffers, reason }
     }
 }
 

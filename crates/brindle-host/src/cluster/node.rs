@@ -231,6 +231,7 @@ pub fn spawn_mount(program: &Path, dir: &Path, cluster: &mut Cluster, index: usi
     let address = host.as_ref().and_then(|name| Some(cluster.host(name)?.address));
     let within = cluster.within(host.as_deref());
     let identity = host.as_ref().and_then(|name| identity_of(dir, cluster, name));
+    let is_reached = cluster.reach.is_some();
     let (identity, security) = match &cluster.reach {
         Some(reach) => (Some(reach.identity.clone()), Mode::Auth),
         None => (identity, cluster.security),
@@ -250,6 +251,10 @@ pub fn spawn_mount(program: &Path, dir: &Path, cluster: &mut Cluster, index: usi
         source,
         mount.mount_point.display().to_string(),
     ];
+    if is_reached {
+        // Hosts elsewhere may put devices and set-user-id programs there.
+        arguments.push("-onosuid,nodev".to_owned());
+    }
     if let Some(identity) = identity {
         arguments.push(format!("--identity={}", identity.display()));
         arguments.push(format!("--security={security}"));

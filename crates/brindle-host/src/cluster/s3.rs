@@ -77,7 +77,7 @@ pub fn program() -> Result<PathBuf> {
             .why("SeaweedFS is not installed: it is neither in PATH nor in target/tools of the source tree")
             .data("nothing was changed")
             .next(format!(
-                "in the source tree: cargo xtask setup test; or install SeaweedFS; or name the program in {PROGRAM_VARIABLE}; \
+                "in the source tree: cargo xtask setup s3; or install SeaweedFS; or name the program in {PROGRAM_VARIABLE}; \
                  or take a directory as archive: --archive DIR"
             ))
     })

@@ -38,6 +38,15 @@ impl Timer {
         !state.is_off(&program.policies[self.policy].name)
     }
 
+    /// Whether its run may begin now. One that was switched off stays due.
+    fn may_begin(&mut self, policy: &str, state: &State, now: Mono) -> bool {
+        let is_on = !state.is_off(policy);
+        if !is_on {
+            self.next = now;
+        }
+        is_on
+    }
+
     fn is_by_usage(&self, program: &Program) -> bool {
         let policy = &program.policies[self.policy];
         self.trigger.is_some_and(|trigger| policy.triggers[trigger].on != On::Periodic)
@@ -146,6 +155,11 @@ async fn pass(
     let mut failed = 0;
     for ((due, owner), plan) in due.iter().zip(owners).zip(&planned.plans) {
         let timer = &mut timers[owner];
+        // The scan and the runs before it may have taken hours, and somebody may have switched it off meanwhile.
+        let name = &program.policies[timer.policy].name;
+        if !timer.may_begin(name, state, engine.client.seams().now()) {
+            continue;
+        }
         let outcome = carry_out(engine, program, state, due, plan, &timer.key(program)).await?;
         failed += outcome.failed;
         let now = engine.client.seams().now();
@@ -252,4 +266,23 @@ async fn carry_out(
     state.history.running = None;
     state.save()?;
     Ok(outcome)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::state::Mark;
+
+    #[test]
+    fn a_policy_that_is_switched_off_during_the_run_before_it_does_not_begin_and_stays_due() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = State::look(dir.path()).unwrap();
+        let (now, later) = (Mono(0).plus_ms(7_000), Mono(0).plus_ms(60_000));
+        let mut timer = Timer { policy: 0, trigger: None, interval_ms: 53_000, next: later };
+        assert!(timer.may_begin("purge", &state, now) && timer.next == later);
+        // As a command does it meanwhile, in another process.
+        let mark = Mark { at_secs: 1, uid: 0, file: "f".into() };
+        State::look(dir.path()).unwrap().turn_off("purge", &mark).unwrap();
+        assert!(!timer.may_begin("purge", &state, now) && timer.next == now);
+    }
 }

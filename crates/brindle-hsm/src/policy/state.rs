@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use brindle_types::{Code, Fault, Result};
 use serde::{Deserialize, Serialize};
@@ -169,7 +170,10 @@ impl State {
     fn mark(&self, kind: &str, sum: &str, mark: &Mark) -> Result<()> {
         let path = self.mark_path(kind, sum);
         let parent = self.dir.join(kind);
-        fs::create_dir_all(&parent).map_err(|e| cannot("cannot make", &parent, &e))?;
+        if !parent.is_dir() {
+            let made = fs::create_dir_all(&parent).and_then(|()| sync_dir(&self.dir));
+            made.map_err(|e| cannot("cannot make", &parent, &e))?;
+        }
         let bytes = serde_json::to_vec(mark).map_err(|e| damaged(&path, e))?;
         replace(&path, &bytes)
     }
@@ -250,22 +254,33 @@ impl State {
 
 /// Whether a name is that of a file that is being written, as [`replace`] gives it.
 fn is_new(name: &str) -> bool {
-    let digits = name.rsplit_once(".new").map_or("", |(_, digits)| digits);
-    !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit())
+    let number = name.rsplit_once(".new").map_or("", |(_, number)| number);
+    !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit() || b == b'-')
 }
 
-/// Replaces a file: a crash leaves the old or the new one.
+fn sync_dir(dir: &Path) -> std::io::Result<()> {
+    File::open(dir)?.sync_all()
+}
+
+/// Replaces a file: a crash leaves the old or the new one, and the new one once this has returned.
 fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
+    // One process may write the same file twice at a time.
+    static WRITTEN: AtomicU64 = AtomicU64::new(0);
     let mut new = path.as_os_str().to_owned();
-    new.push(format!(".new{}", std::process::id()));
+    new.push(format!(".new{}-{}", std::process::id(), WRITTEN.fetch_add(1, Ordering::Relaxed)));
     let new = PathBuf::from(new);
     let write = || {
         let mut file = File::create(&new)?;
         file.write_all(bytes)?;
         file.sync_data()?;
-        fs::rename(&new, path)
+        fs::rename(&new, path)?;
+        path.parent().map_or(Ok(()), sync_dir)
     };
-    write().map_err(|e| cannot("cannot write", path, &e))
+    write().map_err(|e| {
+        // It is there only if the write or the rename has failed, and has no other use.
+        let _ = fs::remove_file(&new);
+        cannot("cannot write", path, &e)
+    })
 }
 
 #[cfg(test)]
@@ -297,6 +312,7 @@ mod tests {
         state.turn_off("purge.2", &mark).unwrap();
         assert!(state.is_off("purge") && !state.is_off("archive"));
         fs::write(dir.path().join("off/purge.new77"), "").unwrap();
+        fs::write(dir.path().join("off/purge.new77-3"), "").unwrap();
         assert_eq!(state.off(), ["purge", "purge.2"]);
         fs::write(dir.path().join("off/purge"), "").unwrap();
         assert!(state.is_off("purge"), "a mark that cannot be read counts");

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use brindle_types::Result;
+use brindle_types::{Code, Fault, Result};
 use brindle_wire::mds::quota::QuotaOwner;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -12,6 +12,7 @@ use super::views::ActReq;
 use super::{Call, Nothing};
 use crate::buffers::{Ask, BurstBuffersView};
 use crate::plan::PlanView;
+use crate::tasks::Room;
 
 /// Another size of a buffer.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -55,11 +56,27 @@ pub async fn destroy(call: Arc<Call>, request: ActReq) -> Result<PlanView> {
 async fn act(call: &Call, asked: Ask, dry_run: bool) -> Result<PlanView> {
     let name = call.param("buffer").to_owned();
     let plan = call.manager.managed.orchestrator.plan(&name, asked).await?;
+    let user = call.doer().user;
     if dry_run || !plan.changes {
+        call.manager.shown.note(&user, &plan);
         return Ok(plan);
     }
+    // Meanwhile it may have come to hold the only copy of something.
+    if asked == Ask::Destroy {
+        call.manager.shown.check(&user, &plan)?;
+    }
     let noted = format!("buffer.{}", asked.word());
-    tasks::begin(call, plan, noted, false, move |progress: Progress| async move {
-        progress.manager().managed.orchestrator.carry_out(&name, asked).await
+    tasks::begin(call, plan, noted, Room::Files, true, move |progress: Progress| async move {
+        tokio::select! {
+            done = progress.manager().managed.orchestrator.carry_out(&name, asked) => done,
+            () = progress.cancelled() => {
+                Err(Fault::new(Code::BufferBusy)
+                    .what("no longer waited for")
+                    .subject(name.clone())
+                    .why("the task was given up")
+                    .data("the orchestrator goes on with it to its end")
+                    .next("see what came of it: brindle bb list"))
+            }
+        }
     })
 }

@@ -7,8 +7,10 @@ use brindle_types::{Code, Fault, Result};
 use super::tasks::{self, Progress};
 use super::views::ActReq;
 use super::{Call, Nothing};
+use crate::access::Role;
 use crate::plan::PlanView;
 use crate::policies::{self, LastPreviewView, PoliciesView, Text};
+use crate::tasks::Room;
 
 /// What the engine does and has done.
 pub async fn list(call: Arc<Call>, _: Nothing) -> Result<PoliciesView> {
@@ -27,10 +29,14 @@ pub async fn preview(call: Arc<Call>, request: ActReq) -> Result<PlanView> {
     if request.dry_run {
         return Ok(plan);
     }
-    tasks::begin(&call, plan, "policy.preview".to_owned(), false, move |progress: Progress| async move {
-        let manager = progress.manager();
-        text.preview(&manager.managed, &manager.previews, manager.seams.wall().secs).await
-    })
+    tasks::begin(
+        &call,
+        plan,
+        "policy.preview".to_owned(),
+        Room::Files,
+        true,
+        move |progress: Progress| async move { text.preview(&progress).await },
+    )
 }
 
 /// Plans to switch a policy on or off, or does it.
@@ -46,10 +52,21 @@ pub async fn switch(call: Arc<Call>, request: ActReq) -> Result<PlanView> {
                 .next("enable, disable"));
         }
     };
+    // Somebody may have switched it off because its text is wrong; on, it may delete at once.
+    if is_on && policies::may_delete(managed, name).await? && call.caller()?.role < Role::Administrator {
+        return Err(Fault::new(Code::RoleForbids)
+            .what("may not switch on a policy that deletes:")
+            .subject(name.to_owned())
+            .why("the role administrator is needed")
+            .data("nothing was changed"));
+    }
     let planned = policies::switch(managed, name, is_on, true).await?;
     if request.dry_run || !planned.changes {
         return Ok(planned);
     }
     let noted = if is_on { "policy.enable" } else { "policy.disable" };
-    tasks::at_once(&call, noted, name, policies::switch(managed, name, is_on, false)).await
+    let (manager, subject) = (call.manager.clone(), name.to_owned());
+    let named = subject.clone();
+    let switching = async move { policies::switch(&manager.managed, &named, is_on, false).await };
+    tasks::at_once(&call, noted, subject, switching).await
 }

@@ -10,12 +10,12 @@ use super::views::ActReq;
 use super::{Call, Nothing};
 use crate::plan::PlanView;
 use crate::quotas::{self, Change, QuotaListView, QuotaPlanView, QuotaReq, kind_of};
+use crate::tasks::Room;
 use crate::usage::{self, LastUsageView};
 
 /// Everybody of a kind, the nearest to a limit first.
-pub async fn list(call: Arc<Call>, _: Nothing) -> Result<QuotaListView> {
-    let kind = kind_of(call.param("kind"))?;
-    quotas::list(&call.manager.managed, &call.manager.names, kind, &Cred::default()).await
+pub async fn list(call: Arc<Call>, _: Nothing) -> Result<Arc<QuotaListView>> {
+    quotas::looked_at(&call.manager, kind_of(call.param("kind"))?).await
 }
 
 /// Plans other limits, or sets them.
@@ -27,7 +27,13 @@ pub async fn set(call: Arc<Call>, request: QuotaReq) -> Result<QuotaPlanView> {
     if request.dry_run || !planned.plan.changes {
         return Ok(planned);
     }
-    tasks::at_once(&call, "quota.set", &change.who(), change.make(managed, &cred, false)).await
+    let (manager, who) = (call.manager.clone(), change.who());
+    let setting = async move {
+        let set = change.make(&manager.managed, &cred, false).await;
+        manager.quota_looks.forget(kind).await;
+        set
+    };
+    tasks::at_once(&call, "quota.set", who, setting).await
 }
 
 /// What is in the file system, as it was looked at last.
@@ -42,5 +48,5 @@ pub async fn look(call: Arc<Call>, request: ActReq) -> Result<PlanView> {
         return Ok(plan);
     }
     let work = move |progress: Progress| async move { usage::look(&progress).await };
-    tasks::begin(&call, plan, "usage.look".to_owned(), true, work)
+    tasks::begin(&call, plan, "usage.look".to_owned(), Room::Files, true, work)
 }

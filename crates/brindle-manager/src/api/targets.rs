@@ -13,6 +13,7 @@ use crate::actions::{self, Action, Tell};
 use crate::live::history::{HistoryView, SPANS};
 use crate::live::state::StateView;
 use crate::plan::PlanView;
+use crate::tasks::Room;
 
 /// The state, shared with whoever else is shown it.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -45,7 +46,7 @@ pub async fn act(call: Arc<Call>, request: ActReq) -> Result<PlanView> {
         return Ok(plan.view);
     }
     let (view, noted) = (plan.view.clone(), format!("target.{}", action.verb()));
-    tasks::begin(&call, view, noted, false, move |progress: Progress| async move {
+    tasks::begin(&call, view, noted, Room::Targets, false, move |progress: Progress| async move {
         let told = progress.clone();
         let tell: Tell = Arc::new(move |line| told.tell(line));
         let manager = progress.manager();

@@ -7,7 +7,7 @@ use brindle_types::{Code, Fault, Result};
 use super::{Call, Nothing};
 use crate::Manager;
 use crate::plan::PlanView;
-use crate::tasks::TasksView;
+use crate::tasks::{Room, TasksView};
 
 /// All tasks.
 pub async fn list(call: Arc<Call>, _: Nothing) -> Result<TasksView> {
@@ -44,20 +44,27 @@ impl Progress {
         self.manager.tell_tasks();
     }
 
-    /// Whether it was given up.
-    pub fn is_cancelled(&self) -> bool {
-        self.manager.tasks.is_cancelled(self.id)
+    /// Ends when it is given up.
+    pub async fn cancelled(&self) {
+        self.manager.tasks.cancelled(self.id).await;
     }
 }
 
 /// Begins a task: noted in the audit log before it is begun, and when it has ended. The plan, with the number of the task.
-pub fn begin<W, F>(call: &Call, view: PlanView, noted: String, can_cancel: bool, work: W) -> Result<PlanView>
+pub fn begin<W, F>(
+    call: &Call,
+    view: PlanView,
+    noted: String,
+    room: Room,
+    can_cancel: bool,
+    work: W,
+) -> Result<PlanView>
 where
     W: FnOnce(Progress) -> F,
     F: Future<Output = Result<String>> + Send + 'static,
 {
     let (manager, doer) = (call.manager.clone(), call.doer());
-    let id = manager.tasks.begin(&view, &doer.user, can_cancel)?;
+    let id = manager.tasks.begin(&view, &doer.user, room, can_cancel)?;
     if let Err(fault) = manager.audit.note(&doer, &noted, &view.target, "accepted", None) {
         manager.tasks.end(id, &Err(fault.clone()));
         return Err(fault);
@@ -66,7 +73,9 @@ where
     let working = work(Progress { manager: manager.clone(), id });
     let subject = view.target.clone();
     tokio::spawn(async move {
-        let outcome = working.await;
+        // A task that panics has ended, too.
+        let outcome = tokio::spawn(working).await;
+        let outcome = outcome.unwrap_or_else(|e| Err(Fault::new(Code::Bug).why(e.to_string())));
         let (word, code) = match &outcome {
             Ok(_) => ("done", None),
             Err(fault) => ("failed", Some(fault.code)),
@@ -80,22 +89,26 @@ where
     Ok(PlanView { task: Some(id), ..view })
 }
 
-/// Does a change that is done when it is answered: noted in the audit log before it, and its outcome after it.
-pub async fn at_once<T>(
+/// Does a change that is done when it is answered: noted in the audit log before it, and its outcome after it, also when whoever asked
+/// has gone away.
+pub async fn at_once<T: Send + 'static>(
     call: &Call,
-    noted: &str,
-    subject: &str,
-    work: impl Future<Output = Result<T>>,
+    noted: &'static str,
+    subject: String,
+    work: impl Future<Output = Result<T>> + Send + 'static,
 ) -> Result<T> {
-    let (audit, doer) = (&call.manager.audit, call.doer());
-    audit.note(&doer, noted, subject, "accepted", None)?;
-    let outcome = work.await;
-    let (word, code) = match &outcome {
-        Ok(_) => ("done", None),
-        Err(fault) => ("failed", Some(fault.code)),
-    };
-    if let Err(fault) = audit.note(&doer, noted, subject, word, code) {
-        tracing::error!(code = %fault.code, "{fault}");
-    }
-    outcome
+    let (manager, doer) = (call.manager.clone(), call.doer());
+    manager.audit.note(&doer, noted, &subject, "accepted", None)?;
+    let doing = tokio::spawn(async move {
+        let outcome = work.await;
+        let (word, code) = match &outcome {
+            Ok(_) => ("done", None),
+            Err(fault) => ("failed", Some(fault.code)),
+        };
+        if let Err(fault) = manager.audit.note(&doer, noted, &subject, word, code) {
+            tracing::error!(code = %fault.code, "{fault}");
+        }
+        outcome
+    });
+    doing.await.unwrap_or_else(|e| Err(Fault::new(Code::Bug).why(e.to_string())))
 }

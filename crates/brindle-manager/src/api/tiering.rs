@@ -11,6 +11,7 @@ use serde::Deserialize;
 use super::tasks::{self, Progress};
 use super::{Call, Nothing};
 use crate::plan::PlanView;
+use crate::tasks::Room;
 use crate::tiering::{self, Asked, Verb, What};
 
 /// What is asked for a path or a file of the queue.
@@ -65,7 +66,7 @@ pub async fn act(call: Arc<Call>, request: HsmReq) -> Result<PlanView> {
         return Ok(plan);
     }
     let noted = format!("hsm.{}", verb.word());
-    tasks::begin(&call, plan, noted, true, move |progress: Progress| async move {
+    tasks::begin(&call, plan, noted, Room::Files, true, move |progress: Progress| async move {
         tiering::carry_out(&progress.manager().managed, &asked, &progress).await
     })
 }

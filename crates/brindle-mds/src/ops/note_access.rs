@@ -16,6 +16,10 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: NoteAccessReq) -> Result<NoteAc
         let why = format!("{} files at once; at most {ACCESSES_MAX} are allowed", req.files.len());
         return Err(Fault::new(Code::InvalidArgument).why(why));
     }
+    if let Some(wrong) = req.files.iter().find(|read| !read.at.is_valid()) {
+        let why = format!("the read of inode {} has a second or more of nanoseconds", wrong.ino.0);
+        return Err(Fault::new(Code::InvalidArgument).why(why));
+    }
     if !req.files.is_empty() {
         mdt.step(call, |t| {
             // Nothing grows.
@@ -28,9 +32,17 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: NoteAccessReq) -> Result<NoteAc
 }
 
 fn note(t: &mut Txn<'_>, call: &Call, read: &Accessed) -> Step<()> {
-    let Some(mut file) = inode::find(t, read.ino)?.filter(|file| file.kind == FileType::Regular) else {
-        return Ok(());
+    let found = match inode::find(t, read.ino) {
+        Err(fault) if matches!(fault.code, Code::KvDamaged | Code::NewerFormat) => {
+            tracing::warn!(
+                ino = read.ino.0,
+                "the time of a read is not kept, those of other files are: {fault}"
+            );
+            return Ok(());
+        }
+        found => found?,
     };
+    let Some(mut file) = found.filter(|file| file.kind == FileType::Regular) else { return Ok(()) };
     if !admission::may_note_access(t, call, &file)? {
         return Ok(());
     }

@@ -100,9 +100,9 @@ pub async fn handle_list(mdt: &Mdt, _call: &Call, req: QuotaListReq) -> Result<Q
     let kind = kind(req.owner);
     mdt.read(|t| {
         let limits = &t.live().limits;
-        let is_behind = |id: &u32| req.behind.is_none_or(|last| *id > last);
-        let used = usage::list(t, kind)?.into_iter().map(|(id, _)| id).filter(is_behind);
-        let ids: BTreeSet<u32> = used.chain(limits.owners_behind(kind, req.behind)).collect();
+        // One more than fit tells whether there are more.
+        let used = usage::ids_behind(t, kind, req.behind, QUOTA_LIST_MAX + 1)?;
+        let ids: BTreeSet<u32> = used.into_iter().chain(limits.owners_behind(kind, req.behind)).collect();
         let has_more = ids.len() > QUOTA_LIST_MAX;
         let owners = ids.into_iter().take(QUOTA_LIST_MAX).map(|id| {
             let owner = (kind, id);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use brindle_types::attr::Time;
-use brindle_types::{Ino, Pair, Result, SessionId};
+use brindle_types::{Code, Fault, Ino, Pair, Result, SessionId};
 use brindle_wire::mds::setattr::{SetTime, SetattrReq, SetattrResp};
 
 use crate::acl::{self, Acl};
@@ -16,6 +16,11 @@ const PERM_BITS: u32 = 0o7777;
 
 /// Changes attributes in one batch.
 pub async fn handle(mdt: &Mdt, call: &Call, req: SetattrReq) -> Result<SetattrResp> {
+    let is_wrong = |set: SetTime| matches!(set, SetTime::At(time) if !time.is_valid());
+    if req.atime.into_iter().chain(req.mtime).any(is_wrong) {
+        let why = "a time has a second or more of nanoseconds";
+        return Err(Fault::new(Code::InvalidArgument).why(why).data("nothing was changed"));
+    }
     if let Some(size_bytes) = req.size_bytes {
         return truncate::handle(mdt, call, &req, size_bytes).await;
     }

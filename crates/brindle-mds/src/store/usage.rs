@@ -2,6 +2,7 @@
 //! is no project.
 
 use brindle_types::Result;
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::{Inode, Rows, for_each, keys, row};
@@ -109,6 +110,22 @@ fn without_project(rows: &(impl Rows + ?Sized)) -> Result<Usage> {
         inodes: all.inodes.saturating_sub(of_projects.inodes),
         bytes: all.bytes.saturating_sub(of_projects.bytes),
     })
+}
+
+/// Numbers of users, groups or projects that use something, in order: at most `most`, those behind `behind`.
+pub fn ids_behind(
+    rows: &(impl Rows + ?Sized),
+    kind: Kind,
+    behind: Option<u32>,
+    most: usize,
+) -> Result<Vec<u32>> {
+    let after = behind.map(|id| keys::usage(kind as u8, id));
+    let found = rows.rows(&[keys::USAGE, kind as u8], after.as_deref(), most)?;
+    let id = |(key, _): &(Bytes, Bytes)| {
+        let (_, id) = keys::split_owner(key).ok_or_else(|| row::damaged("usage", key, "short key".into()))?;
+        Ok(id)
+    };
+    found.iter().map(id).collect()
 }
 
 /// Usage of all users, groups or projects: (id, usage).

@@ -11,7 +11,7 @@ use super::leases::handle_of;
 use super::rig::*;
 use crate::mdt::Call;
 use crate::store::meta::{self, AccessTimes};
-use crate::store::{Inode, inode};
+use crate::store::{Inode, inode, keys};
 
 const TOP: Ino = Ino::ROOT;
 
@@ -119,12 +119,43 @@ fn only_files_that_are_there_count_and_no_more_than_one_request_holds() {
         let too_many = NoteAccessReq { files: vec![of(ino); ACCESSES_MAX + 1] };
         assert_eq!(code(rig.ask(A, too_many).await), Some(Code::InvalidArgument));
         assert!(row(&rig, ino).atime < at, "nothing was changed");
+        let wrong = Time { secs: at.secs, nanos: 1_000_000_000 };
+        let before = row(&rig, ino);
+        let files = vec![of(ino), Accessed { at: wrong, ..of(ino) }];
+        assert_eq!(code(rig.ask(A, NoteAccessReq { files }).await), Some(Code::InvalidArgument));
+        let set = SetattrReq { mtime: Some(SetTime::At(wrong)), ..setattr_req(ino, root()) };
+        assert_eq!(code(rig.ask(A, set).await), Some(Code::InvalidArgument));
+        assert_eq!(row(&rig, ino), before);
         let files = vec![of(dir), of(Ino(0x7777)), of(Ino(0)), of(ino)];
         rig.ask(A, NoteAccessReq { files }).await.expect("noted");
         assert_eq!((row(&rig, dir), row(&rig, ino).atime), (dir_before, at));
         let nobody = rig.ask(SessionId(99), NoteAccessReq { files: vec![of(ino)] }).await;
         assert_eq!(code(nobody), Some(Code::StaleSession));
         rig.verify();
+    });
+}
+
+#[test]
+fn a_row_that_cannot_be_read_does_not_hold_up_the_other_files() {
+    run(async {
+        let rig = Rig::new().await;
+        let ino = file(&rig).await;
+        let (damaged, newer, at) = (Ino(0x7777), Ino(0x7778), rig.mdt.time());
+        let call = Call::internal(Op::NoteAccess);
+        let put = rig.mdt.step(&call, |t| {
+            t.put(keys::of_ino(keys::INODE, damaged), vec![0]);
+            t.put(keys::of_ino(keys::INODE, newer), vec![0xff]);
+            Ok(())
+        });
+        put.await.expect("put");
+        let of = |ino| Accessed { ino, at, attr_epoch: Pair::ZERO };
+        let files = vec![of(damaged), of(newer), of(ino)];
+        rig.ask(A, NoteAccessReq { files }).await.expect("noted");
+        assert_eq!(row(&rig, ino).atime, at);
+        assert_eq!(
+            inode::find(rig.mdt.engine(), damaged).map(|_| ()).map_err(|fault| fault.code),
+            Err(Code::KvDamaged)
+        );
     });
 }
 
@@ -149,5 +180,15 @@ fn access_times_are_kept_since_the_last_term_without_them() {
         put.await.expect("put");
         rig.restart().await;
         assert!(rig.mdt.access_times_since() > since, "reads between the terms were not told");
+        // The clock was set back meanwhile.
+        let later = Time { secs: rig.mdt.time().secs + 1_000_000, nanos: 0 };
+        let term = rig.mdt.engine().term() - 1;
+        let put = rig.mdt.step(&call, |t| {
+            meta::put_access_times(t, AccessTimes { since: later, term });
+            Ok(())
+        });
+        put.await.expect("put");
+        rig.restart().await;
+        assert_eq!(rig.mdt.access_times_since(), later, "it never goes back");
     });
 }

@@ -346,6 +346,9 @@ fn whoever_has_no_limits_of_his_own_has_the_default_ones() {
             .map(|(id, shown)| (*id, shown.inodes, shown.is_default))
             .collect();
         assert_eq!(listed, [(7, 1, true), (1000, 3, false)]);
+        let behind = QuotaListReq { owner: QuotaOwner::User, behind: Some(7), cred: root() };
+        let behind = rig.ask(A, behind).await.expect("listed");
+        assert_eq!((behind.owners.len(), behind.owners[0].0, behind.has_more), (1, 1000, false));
         let by_user = QuotaListReq { owner: QuotaOwner::User, behind: None, cred: user(7) };
         assert_eq!(code(rig.ask(A, by_user).await), Some(Code::NotPermitted));
         rig.verify();

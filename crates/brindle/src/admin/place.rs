@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use brindle_admin::place::{Place, Source};
 use brindle_types::{Code, Fault, Nid, Result};
 
+use brindle_host::bb::FS;
 use brindle_host::cluster::place_of;
 use brindle_host::enrolment;
 use brindle_host::identity;
@@ -48,8 +49,14 @@ pub fn resolve(args: &PlaceArgs) -> Result<Vec<Place>> {
             places.push(place);
         }
     }
-    if places.is_empty() {
-        places.extend(enrolment::place()?);
+    // Nobody administers the buffer of a job, where there is anything else.
+    let is_buffer = |place: &Place| place.fs.as_ref().is_some_and(|fs| fs.to_string() == FS);
+    if places.iter().all(is_buffer) {
+        if let Some(own) = enrolment::place()? {
+            places = vec![own];
+        }
+    } else {
+        places.retain(|place| !is_buffer(place));
     }
     if places.is_empty() {
         return Err(Fault::new(Code::NotMounted)

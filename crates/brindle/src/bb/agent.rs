@@ -21,8 +21,8 @@ const STATE_DEFAULT: &str = "/var/lib/brindle/bb-agent";
 /// Arguments of `brindle bb agent`.
 #[derive(clap::Args)]
 #[command(
-    after_help = "It runs as root on each compute node that is not the host of the orchestrator. The node joins the cluster first, as client and agent, under \
-                        the name that Slurm has for it: brindle cluster token --role client,agent, brindle join.\n\
+    after_help = "It runs as root on each compute node that is not the host of the orchestrator. The node joins the cluster first, as client, under \
+                        the name that Slurm has for it: brindle cluster token --role client, brindle join.\n\
                         Example: brindle bb agent head1"
 )]
 pub struct Args {
@@ -69,7 +69,7 @@ fn serve(args: &Args) -> Result<Done> {
             .what("cannot run the agent of this node")
             .why("the node has not joined the cluster, so it cannot prove who it is")
             .data("nothing was changed")
-            .next("let it join: brindle cluster token --role client,agent, then brindle join here")
+            .next("let it join: brindle cluster token --role client, then brindle join here")
     })?;
     let runtime = runtime()?;
     let ready_json = args.ready_json;

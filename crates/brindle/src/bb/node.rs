@@ -57,9 +57,9 @@ fn list(args: &ListArgs) -> Result<Done> {
         print_json(&view)?;
         return Ok(Done::Ok);
     }
-    let row = |node: NodeView| vec![node.name, node.address, node.state, node.buffers.join(",")];
+    let row = |node: NodeView| vec![node.name, node.address, node.state, node.buffers.join(","), node.reason];
     let rows = view.nodes.into_iter().map(row).collect();
-    println!("{}", table(&["NODE", "ADDRESS", "STATE", "BUFFERS"], rows));
+    println!("{}", table(&["NODE", "ADDRESS", "STATE", "BUFFERS", "REASON"], rows));
     Ok(Done::Ok)
 }
 

@@ -126,6 +126,7 @@ async fn work(args: &Args) -> Result<Done> {
         sync: false,
         failout_s: None,
         mount: format!("agent of {root}"),
+        lives_long: true,
     };
     let client = tokio::select! {
         biased;

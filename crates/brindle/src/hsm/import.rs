@@ -272,6 +272,7 @@ fn carry_out(access: &Access<'_>, wanted: Wanted, for_people: bool) -> Result<Im
             sync: false,
             failout_s: None,
             mount: format!("import from {}", archive.place()),
+            lives_long: true,
         };
         let client = connect(&joining, seams.tasks.clone()).await?;
         let shows = for_people && std::io::stderr().is_terminal();

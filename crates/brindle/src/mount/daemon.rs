@@ -1,5 +1,6 @@
 //! The daemon of a mount: client below, kernel above, until somebody unmounts.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,10 +10,10 @@ use brindle_auth::Mode;
 use brindle_client::{Client, MountConfig, Switches, control};
 use brindle_fuse::{Ended, EventLoop, MountHandle, MountOptions, MountSettings};
 use brindle_net::{TcpTransport, Transport};
-use brindle_stdx::Spawn;
+use brindle_stdx::{Seams, Spawn};
 use brindle_targets::Introduction;
 use brindle_telemetry::{Registry, panic};
-use brindle_types::{Code, Fault, Result};
+use brindle_types::{Code, Fault, Nid, Result};
 
 use super::options::{Settings, source_text};
 use super::subdir::Whole;
@@ -23,6 +24,7 @@ use crate::locked_memory;
 use crate::serve::{self, failed, metrics, raise_limits, start_log, stop_signal};
 use brindle_host::announcement::Mounted;
 use brindle_host::enrolment::{ClusterFile, conf_of};
+use brindle_host::identity::IdentityFile;
 use brindle_host::mounts;
 use brindle_host::process::Said;
 use brindle_host::{access, identity};
@@ -89,14 +91,18 @@ async fn serve(settings: &Settings) -> Result<Done> {
     make_run_dir()?;
     let control_path = socket(connection);
     control::serve(client, &control_path).await?;
+    let made = inode(&control_path);
     usable(&settings.mount_point).await?;
     tracing::info!(source, at, connection, metrics = metrics_url, "mounted");
     if settings.ready_json {
         serve::say(&Said::Ready(Mounted { mount: at, connection, metrics_url }));
     }
     let how = until_ended(handle, &settings.mount_point, stop).await;
-    // The next mount of this number replaces the file anyway.
-    let _ = std::fs::remove_file(&control_path);
+    // The next mount of this number may have its socket there already: without it nobody could wait for its daemon.
+    if inode(&control_path) == made {
+        // The next mount of this number replaces the file anyway.
+        let _ = std::fs::remove_file(&control_path);
+    }
     tracing::info!(?how, "unmounted");
     match how {
         Ended::Failed(errno) => Err(Fault::io(
@@ -107,6 +113,10 @@ async fn serve(settings: &Settings) -> Result<Done> {
         )),
         _ => Ok(Done::Ok),
     }
+}
+
+fn inode(path: &Path) -> Option<u64> {
+    std::fs::symlink_metadata(path).ok().map(|found| found.ino())
 }
 
 /// Settings that a client of a file system needs.
@@ -125,6 +135,8 @@ pub struct Connect<'a> {
     pub failout_s: Option<u32>,
     /// The mount point, or what takes its place, for people.
     pub mount: String,
+    /// Whether it lives long: it renews the host's certificate and follows the addresses of the MGS, as long as the process.
+    pub lives_long: bool,
 }
 
 fn joining(settings: &Settings) -> Connect<'_> {
@@ -136,6 +148,7 @@ fn joining(settings: &Settings) -> Connect<'_> {
         sync: settings.sync,
         failout_s: settings.failout_s,
         mount: settings.mount_point.display().to_string(),
+        lives_long: true,
     }
 }
 
@@ -183,20 +196,36 @@ pub async fn connect(settings: &Connect<'_>, mdt_tasks: Arc<dyn Spawn>) -> Resul
         ),
         _ => fault,
     };
-    if let Some(identity) = identity {
-        // A host that only mounts has no other daemon that renews its certificate.
-        let introduction = Introduction::client(&config.host);
-        let (own, nids) = (seams.clone(), config.mgs.clone());
-        // A local socket proves a user, and no key.
-        let over_tcp: Arc<dyn Transport> = Arc::new(over_tcp);
-        let way = move || access::mgs(&own, over_tcp.clone(), introduction.clone(), nids.clone(), None);
-        tokio::spawn(access::keep_certificate(seams.clone(), way, identity));
+    if let Some(identity) = identity.filter(|_| settings.lives_long) {
+        keep(&seams, over_tcp, identity, &config.host, config.mgs.clone());
     }
     let client = Client::mount(config, seams, mdt_tasks, transport).await.map_err(refused)?;
-    if let (Some(file), Some(conf)) = (cluster, conf) {
+    if let (Some(file), Some(conf)) = (cluster.filter(|_| settings.lives_long), conf) {
         tokio::spawn(file.follow_mgs(conf, client.targets().clone()));
     }
     Ok(client)
+}
+
+/// Renews the certificate of a host, as long as the process. A host that only mounts has no other daemon that does.
+fn keep(seams: &Seams, over_tcp: TcpTransport, identity: Arc<IdentityFile>, host: &str, nids: Vec<Nid>) {
+    let (own, introduction) = (seams.clone(), Introduction::client(host));
+    // A local socket proves a user, and no key.
+    let over_tcp: Arc<dyn Transport> = Arc::new(over_tcp);
+    let way = move || access::mgs(&own, over_tcp.clone(), introduction.clone(), nids.clone(), None);
+    tokio::spawn(access::keep_certificate(seams.clone(), way, identity));
+}
+
+/// Renews the certificate of this host, as long as the process, for one whose mounts live for a moment only. Without an identity there is
+/// nothing to renew.
+pub fn keep_certificate(mgs: Vec<Nid>) -> Result<()> {
+    let Some(identity) = identity::find(None)? else { return Ok(()) };
+    let seams = brindle_stdx::real::seams(tokio::runtime::Handle::current());
+    let mode = identity::mode(None, true)?;
+    let security = identity::security(Some(identity.clone()), mode, identity::Process::Mount);
+    let over_tcp = TcpTransport::new(seams.clone()).over_tcp_only().secured(security);
+    let host = identity.host()?;
+    keep(&seams, over_tcp, identity, &host, mgs);
+    Ok(())
 }
 
 async fn mount(settings: &Settings, client: Arc<Client>, event_loop: EventLoop) -> Result<MountHandle> {
@@ -206,6 +235,7 @@ async fn mount(settings: &Settings, client: Arc<Client>, event_loop: EventLoop) 
     options.read_only = settings.read_only;
     options.nodev = settings.nodev;
     options.nosuid = settings.nosuid;
+    options.noatime = !settings.switches.access_times;
     options.noexec = settings.noexec;
     let mut mount = MountSettings::new(options, tokio::runtime::Handle::current(), event_loop);
     mount.job_from = settings.job_from.clone();

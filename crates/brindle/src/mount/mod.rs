@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use brindle_auth::Mode;
 use brindle_types::Result;
 
-pub use daemon::{Connect, connect};
+pub use daemon::{Connect, connect, keep_certificate};
 pub use options::{is_asked_by_mount, mount_helper};
 pub use umount::{UmountArgs, run as umount};
 

@@ -138,7 +138,7 @@ pub fn settle(args: Args) -> Result<Settings> {
     for option in args.options.iter().filter(|o| !o.is_empty()) {
         apply(&mut settings, option)?;
     }
-    if settings.read_only {
+    if settings.read_only && !settings.remount {
         settings.switches.access_times = false;
     }
     Ok(settings)
@@ -165,8 +165,7 @@ fn apply(settings: &mut Settings, option: &str) -> Result<()> {
         }
         (name, Some(_)) if settings.remount && find(name).is_some() => return Err(fixed(key)),
         ("no_recall" | "atime", None) if settings.remount => return Err(fixed(key)),
-        // (mount(8) repeats the options of fstab at a remount of anything.)
-        ("noatime", None) if settings.remount => {}
+        // (mount(8) repeats the options of fstab at a remount of anything: the mount may have it.)
         ("noatime", None) => settings.switches.access_times = false,
         ("atime", None) => settings.switches.access_times = true,
         ("no_recall", None) => settings.switches.recall = false,
@@ -206,7 +205,8 @@ fn failout(option: &str, seconds: &str) -> Result<u32> {
     seconds.filter(|seconds| *seconds <= FAILOUT_MAX_S).ok_or_else(|| bad_value(option, why))
 }
 
-fn fixed(option: &str) -> Fault {
+/// What the daemon of a mount was started with stays.
+pub(super) fn fixed(option: &str) -> Fault {
     Fault::new(Code::BadArgument)
         .what("cannot remount with the option")
         .subject(option.to_owned())
@@ -378,7 +378,11 @@ mod tests {
         for off in ["noatime", "ro", "access-times=off", "ro,access-times=on"] {
             assert!(!keeps(off).unwrap(), "{off}");
         }
-        assert!(keeps("remount,noatime").is_ok() && keeps("remount,access-times=off").is_err());
+        assert!(
+            !keeps("remount,noatime").unwrap() && keeps("remount,ro").unwrap(),
+            "the mount must have it already"
+        );
+        assert!(keeps("remount,access-times=off").is_err());
     }
 
     #[test]

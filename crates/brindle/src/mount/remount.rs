@@ -4,7 +4,7 @@
 use brindle_types::{Code, Fault, Result};
 use rustix::mount::{MountFlags, mount_remount};
 
-use super::options::Settings;
+use super::options::{Settings, fixed};
 use crate::exit::Done;
 use brindle_host::mounts;
 
@@ -15,10 +15,13 @@ pub fn run(settings: &Settings) -> Result<Done> {
         let fault = Fault::new(Code::MountFailed).what("cannot remount").subject(at.display().to_string());
         fault.data("nothing was changed")
     };
-    if mounts::find(at).is_none_or(|line| line.fs_type != mounts::FUSE_TYPE) {
+    let Some(line) = mounts::find(at).filter(|line| line.fs_type == mounts::FUSE_TYPE) else {
         return Err(fault()
             .why("no Brindle file system is mounted there")
             .next("brindle status shows the mounts"));
+    };
+    if !settings.switches.access_times && !line.is_noatime {
+        return Err(fixed("noatime"));
     }
     let flags = [
         (settings.read_only, MountFlags::RDONLY),

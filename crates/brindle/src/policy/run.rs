@@ -106,6 +106,7 @@ impl PlaceArgs {
             sync: false,
             failout_s: None,
             mount: "policy engine".to_owned(),
+            lives_long: true,
         };
         connect(&joining, seams.tasks.clone()).await
     }
@@ -154,6 +155,12 @@ fn command_user(name: &str) -> Result<(u32, u32)> {
     Ok((uid, gid))
 }
 
+fn absolute(path: &Path) -> Result<String> {
+    let absolute = std::path::absolute(path)
+        .map_err(|e| Fault::io(Code::BadArgument, "cannot use the path", path.display().to_string(), &e))?;
+    Ok(absolute.display().to_string())
+}
+
 async fn work(args: &Args, mounts: &[String], options: Options) -> Result<Done> {
     let mut stop = std::pin::pin!(stop_signal()?);
     let mut state = State::take(&args.state.state)?;
@@ -176,8 +183,12 @@ async fn work(args: &Args, mounts: &[String], options: Options) -> Result<Done> 
     let program = load()?;
     let began_secs = text::mark(&args.text.file).at_secs;
     text::warn_unusual(&program);
-    state.history.file = args.text.file.display().to_string();
-    state.history.source.clone_from(&args.place.what);
+    // Others read them from another working directory.
+    state.history.file = absolute(&args.text.file)?;
+    state.history.source = match args.place.what.contains(":/") {
+        true => args.place.what.clone(),
+        false => absolute(Path::new(&args.place.what))?,
+    };
     state.history.defines = args.text.defines();
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),

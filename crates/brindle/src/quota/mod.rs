@@ -331,8 +331,8 @@ mod tests {
             ..QuotaShowResp::default()
         };
         let owner = || Owner { kind: QuotaOwner::Project, id: 7, name: "7".into() };
-        let line = row(&view(QuotaOwner::Project, Some(owner()), &shown));
-        assert_eq!(line.join(" "), "project 7 2M 1M - 1h left 20 - 20 full own");
+        let cells = row(&view(QuotaOwner::Project, Some(owner()), &shown));
+        assert_eq!(cells.join(" "), "project 7 2M 1M - 1h left 20 - 20 full own");
         let expired = QuotaShowResp { now_secs: 5000, is_default: true, ..shown };
         let expired = view(QuotaOwner::Project, Some(owner()), &expired);
         assert_eq!((expired.space_bytes.state, expired.space_bytes.grace_left_seconds), ("expired", Some(0)));

@@ -289,6 +289,7 @@ impl Options {
             ("host", or_none(&self.host)),
             ("identity", self.identity.as_ref().map(|path| path.display().to_string()).unwrap_or_default()),
             ("security", self.security.map(|mode| mode.to_string()).unwrap_or_default()),
+            ("refuse", self.refuse.as_ref().map(|path| path.display().to_string()).unwrap_or_default()),
             ("metrics", self.metrics.clone()),
             ("log", self.log.as_ref().map(|l| l.display().to_string()).unwrap_or_default()),
             ("high-water", self.high_water.to_string()),

@@ -8,16 +8,18 @@
 //! the orchestrator's answer would be older than what an order has just mounted.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use brindle_auth::Mode;
+use brindle_auth::{HostRole, Mode};
 use brindle_net::latch::Latch;
-use brindle_net::{NotifyHandler, Peer, PeerConfig, TcpTransport};
+use brindle_net::{CredentialSource, NotifyHandler, Peer, PeerConfig, TcpTransport};
 use brindle_stdx::{BoxFuture, Seams};
 use brindle_types::{Code, Fault, Nid, Result};
 use brindle_wire::Op;
-use brindle_wire::bb::{NodeOrderReq, NodeOrderResp, NodeRegisterReq, NodeRegisterResp};
+use brindle_wire::bb::{NodeOrder, NodeOrderReq, NodeOrderResp, NodeRegisterReq, NodeRegisterResp};
 use brindle_wire::frame::{Frame, Header, decode_body, decode_reply, encode_body};
 use brindle_wire::version::PeerKind;
 use parking_lot::Mutex;
@@ -26,13 +28,21 @@ use tokio::sync::{RwLock, oneshot};
 use super::Places;
 use super::revisions::Revisions;
 use crate::access;
-use crate::identity::{IdentityFile, Process, security};
+use crate::identity::{IdentityFile, Process, security, write_whole};
 use crate::target_dir::DirLock;
 
+/// How long an order waits for the one before it for the same buffer.
+const ORDER_WAIT: Duration = Duration::from_secs(40);
+/// File that names the orchestrator's state.
+const KNOWN: &str = "orchestrator";
+/// Permissions of it.
+const KNOWN_MODE: u32 = 0o600;
 /// Time between two registrations.
 const REGISTER_EVERY_MS: u64 = 4_000;
 /// Pause after one that failed.
 const PAUSE_MS: u64 = 1_000;
+/// How long a mount waits for the node to be clean.
+const CLEAN_WAIT_MS: u64 = 30_000;
 /// How long the orchestrator may take to answer one.
 const ANSWER_LIMIT_MS: u64 = 12_000;
 
@@ -60,6 +70,10 @@ pub struct Agent {
     orders: Arc<RwLock<()>>,
     /// Set once everything surplus has been unmounted after the start.
     clean: Latch,
+    /// Number of the last answer after which that was so.
+    cleaned: AtomicU64,
+    /// Why another orchestrator than the one that is known gets nothing done here.
+    stranger: Mutex<Option<Fault>>,
     _state: DirLock,
 }
 
@@ -83,6 +97,8 @@ impl Agent {
             buffers: Mutex::default(),
             orders: Arc::default(),
             clean: Latch::default(),
+            cleaned: AtomicU64::new(0),
+            stranger: Mutex::default(),
             _state: lock,
             config,
         }))
@@ -99,17 +115,22 @@ impl Agent {
         let removed = security.removed.clone();
         removed.replace(access::on_file(self.identity.path()));
         let transport = Arc::new(TcpTransport::new(self.seams.clone()).over_tcp_only().secured(security));
-        access::follow_cluster(&self.seams, &self.identity, transport.clone(), Some(removed))?;
-        let config = PeerConfig::new(0, PeerKind::Agent, self.node.clone());
+        // The MGS tells servers and agents which hosts were removed, and mounts do not ask it.
+        let roles = self.identity.current()?.identity().name().roles;
+        let may_ask = [HostRole::Server, HostRole::Agent].iter().any(|role| roles.has(*role));
+        access::follow_cluster(&self.seams, &self.identity, transport.clone(), may_ask.then_some(removed))?;
+        // No more than a mount of this host: the role `agent` would take the node out of the nodemap `default`.
+        let config = PeerConfig::new(0, PeerKind::Client, self.node.clone());
         let nids = vec![self.config.orchestrator.clone()];
         let peer = Peer::new(transport, self.seams.clone(), nids, config, Arc::new(Orders(self.clone())));
         let (start, mut ready, mut said) = (self.seams.rng.next_u64(), Some(ready), String::new());
         loop {
             let pause_ms = match self.attend(&peer, start).await {
-                Ok(()) => {
+                Ok(cleaned_up) => {
                     ready.take().into_iter().for_each(|ready| ready());
                     said.clear();
-                    REGISTER_EVERY_MS
+                    // A mount may wait for the word that the node is clean.
+                    if cleaned_up { PAUSE_MS } else { REGISTER_EVERY_MS }
                 }
                 Err(fault) => {
                     // Told once, and again when it is another one.
@@ -125,14 +146,17 @@ impl Agent {
         }
     }
 
-    /// Registers once; unmounts what is surplus, where nobody is mounting.
-    async fn attend(self: &Arc<Self>, peer: &Peer, start: u64) -> Result<()> {
-        let holds = !self.clean.is_set() || self.places(&self.config.state).holds_something();
+    /// Registers once; unmounts what is surplus, where nobody is mounting. Whether it has done so for the first time.
+    async fn attend(self: &Arc<Self>, peer: &Peer, start: u64) -> Result<bool> {
+        let holds_something = self.places(&self.config.state).holds_something();
+        let holds = !self.clean.is_set() || holds_something;
         let alone = if holds { self.orders.clone().try_write_owned().ok() } else { None };
         let request = NodeRegisterReq {
             start,
             mount_root: crate::text(&self.config.mount_root)?,
             wants_kept: alone.is_some(),
+            cleaned: if holds { self.cleaned.load(Ordering::Acquire) } else { u64::MAX },
+            fault: self.stranger.lock().as_ref().map_or_else(String::new, crate::bb::orchestrator::short),
         };
         let header = Header { op: Op::NodeRegister as u16, ..Header::default() };
         let asked = peer.call(Frame::new(header, encode_body(&request)));
@@ -141,23 +165,34 @@ impl Agent {
             return Err(peer.state().last_error.map_or(fault.clone(), |last| fault.why(super::short(&last))));
         };
         let answer: NodeRegisterResp = decode_reply(&reply?)?;
-        let (Some(alone), Some(kept)) = (alone, answer.kept) else { return Ok(()) };
+        let holds_mounts = self.places(&self.config.state).holds_mounts();
+        if let Err(fault) = know(&self.config.state.join(KNOWN), &answer.store, holds_mounts) {
+            *self.stranger.lock() = Some(fault.clone());
+            return Err(fault);
+        }
+        *self.stranger.lock() = None;
+        let (Some(alone), Some(kept)) = (alone, answer.kept) else { return Ok(false) };
         let agent = self.clone();
         let cleaned = off_thread("bb.clean", move || {
             let _alone = alone;
             agent.places(&agent.config.state).keep_only(&BTreeSet::from_iter(kept))
         });
         match cleaned.await {
-            Ok(()) => self.clean.set(),
+            Ok(()) => {
+                let first = !self.clean.is_set();
+                self.cleaned.store(answer.number, Ordering::Release);
+                self.clean.set();
+                return Ok(first);
+            }
             // It is tried again with the next registration, which says that the node lives all the same.
             Err(fault) => {
                 tracing::warn!(code = %fault.code, "a mount that no living buffer has stays: {fault}")
             }
         }
-        Ok(())
+        Ok(false)
     }
 
-    fn places(&self, state: &std::path::Path) -> Places<'_> {
+    fn places(&self, state: &Path) -> Places<'_> {
         Places {
             program: &self.program,
             node: &self.node,
@@ -168,17 +203,55 @@ impl Agent {
     }
 
     /// Carries an order out, behind others for the same buffer.
-    fn carry_out(&self, order: &NodeOrderReq) -> Result<()> {
+    fn carry_out(&self, order: &NodeOrderReq) -> Result<NodeOrderResp> {
         let lock = {
             let mut buffers = self.buffers.lock();
             buffers.retain(|_, lock| Arc::strong_count(lock) > 1);
             buffers.entry(order.serial).or_default().clone()
         };
-        let _buffer = lock.lock();
+        // Whoever ordered asks again; those that wait would delay the look for what is surplus.
+        let _buffer = lock.try_lock_for(ORDER_WAIT).ok_or_else(|| {
+            Fault::new(Code::NodeAway)
+                .what("cannot begin an order for the buffer of job")
+                .subject(order.job.clone())
+                .why(format!("an earlier one has not ended within {} s", ORDER_WAIT.as_secs()))
+                .data("nothing was changed")
+                .next("look at the log of the agent of this node")
+        })?;
         self.revisions.lock().admit(order.serial, order.revision)?;
         tracing::info!(job = order.job, serial = order.serial, order = ?order.order, "ordered");
-        self.places(&self.config.state).carry_out(&order.job, &order.order)
+        let places = self.places(&self.config.state);
+        let lost = places.carry_out(&order.job, &order.order)?;
+        if let NodeOrder::Unmount { names, .. } = &order.order {
+            places.drop_logs(&order.job, names);
+        }
+        Ok(NodeOrderResp { lost })
     }
+}
+
+/// Remembers whose orders an agent carries out, by the identity of the orchestrator's state. Another one, perhaps with an empty directory, knows nothing of
+/// what is mounted here, and gets nothing done as long as anything is.
+fn know(path: &Path, store: &str, holds_mounts: bool) -> Result<()> {
+    let shown = path.display().to_string();
+    let known = match std::fs::read_to_string(path) {
+        Ok(text) => Some(text),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
+        Err(e) => return Err(Fault::io(Code::NotWritable, "cannot read", shown, &e)),
+    };
+    if known.as_deref().map(str::trim) == Some(store) {
+        return Ok(());
+    }
+    if known.is_some() && holds_mounts {
+        return Err(Fault::new(Code::StaleOrder)
+            .what("will not obey the orchestrator:")
+            .subject("its state is another one than that by which the mounts of this node were made")
+            .why("its directory is perhaps a disk that is not mounted, or it runs on another host than before")
+            .data("nothing was unmounted")
+            .next(format!(
+                "start the orchestrator with its own directory; or, if that is lost and the jobs here may lose their buffers: rm {shown} on this node"
+            )));
+    }
+    write_whole(path, store, KNOWN_MODE).map_err(|e| Fault::io(Code::NotWritable, "cannot write", shown, &e))
 }
 
 /// Takes orders.
@@ -205,16 +278,28 @@ impl Agent {
         if Op::from_number(frame.header.op) != Some(Op::NodeOrder) {
             return Err(Fault::new(Code::UnknownOp).why(format!("notice {}", frame.header.op)));
         }
+        if let Some(stranger) = self.stranger.lock().clone() {
+            return Err(stranger);
+        }
         let order: NodeOrderReq = decode_body(&frame.body)?;
-        // An order that comes early waits; whoever sent it does not wait for ever.
-        self.clean.wait().await;
+        // Nothing is mounted beside what should not be there. A mount of a living buffer is ended all the same.
+        if matches!(order.order, NodeOrder::Mount { .. }) {
+            let cleaned = self.seams.timeout_ms(CLEAN_WAIT_MS, self.clean.wait()).await;
+            cleaned.ok_or_else(|| {
+                Fault::new(Code::NodeAway)
+                    .what("will not mount on node")
+                    .subject(self.node.clone())
+                    .why("something is mounted there that no living buffer has, and cannot be unmounted")
+                    .data("nothing was changed")
+                    .next("the log of its agent says what")
+            })?;
+        }
         let busy = self.orders.clone().read_owned().await;
         off_thread("bb.order", move || {
             let _busy = busy;
             self.carry_out(&order)
         })
-        .await?;
-        Ok(NodeOrderResp {})
+        .await
     }
 }
 
@@ -233,4 +318,27 @@ async fn off_thread<T: Send + 'static>(
         .spawn(run)
         .map_err(|e| Fault::io(Code::ProcessFailed, "cannot start", "a thread", &e))?;
     told.await.unwrap_or_else(|_| Err(Fault::new(Code::Bug).what("an order panicked")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_orchestrator_is_obeyed_only_where_nothing_is_mounted() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(KNOWN);
+        // An agent of the release before has mounts, and knows nobody.
+        know(&path, "a", true).unwrap();
+        know(&path, "a", true).unwrap();
+        for _ in 0..2 {
+            assert_eq!(know(&path, "b", true).unwrap_err().code, Code::StaleOrder);
+        }
+        know(&path, "a", true).unwrap();
+        know(&path, "b", false).unwrap();
+        assert_eq!(know(&path, "a", true).unwrap_err().code, Code::StaleOrder);
+        // The word of an administrator.
+        std::fs::remove_file(&path).unwrap();
+        know(&path, "a", true).unwrap();
+    }
 }

@@ -1,12 +1,13 @@
 //! The orchestrator's side of agents: who is connected, and orders to them.
 //!
-//! Agents connect here, over TLS with certificates of the cluster on both sides. A node is the host that the certificate of its agent names; an
-//! agent's host has joined as `agent` or `server`. The other way round an agent connects to nobody but a server of its cluster, so nobody else can
-//! give it an order.
+//! Agents connect here, over TLS with certificates of the cluster on both sides. A node is the host that the certificate of its agent names, which has
+//! joined as `client`, because it mounts. That gives no right over others: a host registers itself alone, and gives no orders. The other way
+//! round an agent connects to nobody but a server of its cluster, so nobody else can give it an order.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
@@ -33,10 +34,12 @@ pub const PORT_DEFAULT: u16 = 9890;
 const SILENT_AFTER: Duration = Duration::from_secs(15);
 /// How long an order waits for an agent to connect: the orchestrator may have started a moment ago.
 const CONNECT_WAIT: Duration = Duration::from_secs(5);
+/// How long a mount waits for a node that was given up to clean up. Its agent registers every few seconds.
+const CLEAN_WAIT: Duration = Duration::from_secs(15);
 /// How long a node may take to mount.
 const MOUNT_LIMIT_MS: u64 = 60_000;
-/// How long a node may take to unmount.
-const UNMOUNT_LIMIT_MS: u64 = 45_000;
+/// How long a node may take to unmount. Longer than a mount takes whose servers do not answer (`bb/unmount.rs`).
+const UNMOUNT_LIMIT_MS: u64 = 100_000;
 /// How much longer it may take where swap is turned off.
 const SWAP_OFF_LIMIT_MS: u64 = 60_000;
 /// Registrations that wait to be looked at.
@@ -92,11 +95,20 @@ struct Shared {
     connected: Mutex<BTreeMap<String, Connected>>,
     changed: Condvar,
     registrations: SyncSender<Registration>,
+    /// Nodes of which a registration waits: one host takes no more than one place.
+    waiting: Mutex<BTreeSet<String>>,
+    /// Number of the last answer to a registration; the first one is random, so that none is that of another orchestrator.
+    number: AtomicU64,
+    /// Number of the answer after which a node has to clean up before it counts as clean, of those that were given up.
+    floors: Mutex<BTreeMap<String, u64>>,
+    first: u64,
 }
 
 struct Connected {
     conn: Arc<ServerConn>,
     heard: Instant,
+    cleaned: u64,
+    fault: String,
 }
 
 impl Hub {
@@ -111,7 +123,20 @@ impl Hub {
         let transport = Arc::new(TcpTransport::new(seams.clone()).over_tcp_only().secured(security));
         let (registrations, waiting) = sync_channel(REGISTRATIONS_MAX);
         let (connected, changed) = (Mutex::default(), Condvar::new());
-        let shared = Arc::new(Shared { seams: seams.clone(), connected, changed, registrations });
+        // Far from the end of the numbers.
+        let first = seams.rng.next_u64() >> 1;
+        let (number, floors) = (AtomicU64::new(first), Mutex::default());
+        let shared = Shared {
+            seams: seams.clone(),
+            connected,
+            changed,
+            registrations,
+            waiting: Mutex::default(),
+            number,
+            floors,
+            first,
+        };
+        let shared = Arc::new(shared);
         let nid = Nid { host: network.address.clone(), port: network.port, rail: 0 };
         let handle = host.wait(async {
             access::follow_cluster(&seams, &identity, transport.clone(), Some(removed))?;
@@ -134,10 +159,12 @@ impl Hub {
 
     /// Answers a registration. A node is known as connected once its registration was good.
     pub fn answer(&self, registration: Registration, outcome: Result<NodeRegisterResp>) {
-        let Registration { node, conn, answer, .. } = registration;
+        let Registration { node, conn, answer, request, .. } = registration;
+        let waiting = node.clone();
         match &outcome {
             Ok(_) if !conn.is_closed() => {
-                let connected = Connected { conn, heard: Instant::now() };
+                let (heard, cleaned, fault) = (Instant::now(), request.cleaned, request.fault);
+                let connected = Connected { conn, heard, cleaned, fault };
                 let before = self.shared.connected.lock().insert(node.clone(), connected);
                 if before.is_none() {
                     tracing::info!(node, "the agent of a compute node has connected");
@@ -148,6 +175,7 @@ impl Hub {
             Err(fault) => tracing::warn!(%fault, node, "the agent of a compute node is refused"),
         }
         // The agent may have gone meanwhile.
+        self.shared.waiting.lock().remove(&waiting);
         let _ = answer.send(outcome);
     }
 
@@ -160,8 +188,48 @@ impl Hub {
         }
     }
 
+    /// Number for the next answer to a registration.
+    pub(super) fn next_number(&self) -> u64 {
+        self.shared.number.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    /// Why the agent of a node takes no orders; empty where it does.
+    pub(super) fn fault_of(&self, node: &str) -> String {
+        self.shared.connected.lock().get(node).map_or_else(String::new, |found| found.fault.clone())
+    }
+
+    /// A node was given up: it is clean again when it has cleaned up with a later answer.
+    pub(super) fn distrust(&self, node: &str) {
+        let mut connected = self.shared.connected.lock();
+        self.shared.floors.lock().insert(node.to_owned(), self.next_number());
+        if let Some(found) = connected.get_mut(node) {
+            found.cleaned = 0;
+        }
+    }
+
+    /// Waits until a node has said that nothing is mounted there which no living buffer has.
+    pub(in crate::bb) fn wait_clean(&self, node: &str) -> Result<()> {
+        let deadline = Instant::now() + CLEAN_WAIT;
+        let mut connected = self.shared.connected.lock();
+        loop {
+            let floor = self.shared.floors.lock().get(node).copied().unwrap_or(self.shared.first);
+            let is_clean = |found: &Connected| {
+                let last = self.shared.number.load(Ordering::SeqCst);
+                let is_of_us = (floor + 1..=last).contains(&found.cleaned);
+                found.heard.elapsed() < SILENT_AFTER && (found.cleaned == u64::MAX || is_of_us)
+            };
+            if connected.get(node).is_some_and(is_clean) {
+                return Ok(());
+            }
+            if self.shared.changed.wait_until(&mut connected, deadline).timed_out() {
+                let why = "it was given up, and its agent has not yet unmounted what it had then";
+                return Err(away(node, why.to_owned()));
+            }
+        }
+    }
+
     /// Has the agent of a node carry out an order.
-    pub(super) fn order(&self, host: &Host, node: &str, order: &NodeOrderReq) -> Result<()> {
+    pub(super) fn order(&self, host: &Host, node: &str, order: &NodeOrderReq) -> Result<Option<String>> {
         let conn = self.connection(node)?;
         let limit_ms = match &order.order {
             NodeOrder::Mount { .. } => MOUNT_LIMIT_MS,
@@ -173,7 +241,9 @@ impl Hub {
         match host.wait(self.shared.seams.timeout_ms(limit_ms, asked)) {
             Some(Ok(reply)) => {
                 let answer: Result<NodeOrderResp> = decode_reply(&reply);
-                answer.map(drop).map_err(|fault| fault.why(format!("says the agent of node {node}")))
+                answer
+                    .map(|answer| answer.lost)
+                    .map_err(|fault| fault.why(format!("says the agent of node {node}")))
             }
             Some(Err(_)) => Err(away(node, "its agent has gone before it answered".to_owned())),
             None => Err(away(
@@ -221,7 +291,8 @@ fn refuse_other_roles(identity: &IdentityFile) -> Result<()> {
 impl Service for Shared {
     fn hello(&self, conn: &Arc<ServerConn>) -> Result<u64> {
         let principal = conn.principal();
-        if conn.proof().is_some() && principal.kind == PrincipalKind::Agent {
+        let is_agent = matches!(principal.kind, PrincipalKind::Client | PrincipalKind::Agent);
+        if is_agent && conn.proof().is_some_and(|proof| proof.mode == Mode::Privacy) {
             return Ok(0);
         }
         Err(Fault::new(Code::NotForCaller)
@@ -264,12 +335,21 @@ impl Shared {
             || Fault::new(Code::BufferBusy).what("the orchestrator has too much to do to register nodes");
         let proof = conn.proof().ok_or_else(|| Fault::new(Code::NotEnrolled))?;
         let (node, key, address) = (proof.host.clone(), proof.key, conn.peer().host.clone());
+        if !self.waiting.lock().insert(node.clone()) {
+            return Err(busy().why("an earlier registration of the node waits"));
+        }
+        let waiting = node.clone();
         let (answer, answered) = oneshot::channel();
         let registration = Registration { node, address, key, request, conn, answer };
         match self.registrations.try_send(registration) {
             Ok(()) => {}
-            Err(TrySendError::Full(_)) => return Err(busy()),
-            Err(TrySendError::Disconnected(_)) => return Err(Fault::new(Code::Shutdown)),
+            Err(refused) => {
+                self.waiting.lock().remove(&waiting);
+                return Err(match refused {
+                    TrySendError::Full(_) => busy(),
+                    TrySendError::Disconnected(_) => Fault::new(Code::Shutdown),
+                });
+            }
         }
         let answered = self.seams.timeout_ms(REGISTER_LIMIT_MS, answered).await.ok_or_else(busy)?;
         answered.unwrap_or_else(|_| Err(Fault::new(Code::Shutdown)))
@@ -295,9 +375,14 @@ impl Refused {
         Ok(Refused { path: path.to_owned(), keys })
     }
 
+    /// Whether a key is refused.
+    pub fn has(&self, key: &str) -> bool {
+        self.keys.iter().any(|known| known == key)
+    }
+
     /// Refuses a key, or does not any more, with the next start of the servers; whether that changed anything.
     pub fn set(&mut self, key: &str, refused: bool) -> Result<bool> {
-        if self.keys.iter().any(|known| known == key) == refused {
+        if self.has(key) == refused {
             return Ok(false);
         }
         self.keys.retain(|known| known != key);

@@ -23,9 +23,13 @@ use brindle_types::{Code, Fault, Result};
 use brindle_wire::bb::{NodeMount, NodeOrder, NodeOrderReq, NodeSwapOff};
 
 use self::hub::Hub;
+use super::beneath::Dir;
 use super::orchestrator::short;
 use super::{PRIVATE, SWAP, make_dir, private_name, swap, swap_name, unmount};
 use crate::{Host, mounts, requirements, system};
+
+/// What root of another node has put into a buffer gives nobody rights on this one.
+const SAFE: &str = "-onosuid,nodev";
 
 /// Longest name of a mount.
 const NAME_MAX: usize = 128;
@@ -47,7 +51,9 @@ pub enum Node<'a> {
 
 impl Node<'_> {
     /// Has an order carried out, in bounded time.
-    pub fn carry_out(&self, order: &NodeOrderReq) -> Result<()> {
+    ///
+    /// Returns why something that programs wrote may have been thrown away, if it was.
+    pub fn carry_out(&self, order: &NodeOrderReq) -> Result<Option<String>> {
         match self {
             Node::Local(places) => places.carry_out(&order.job, &order.order),
             Node::Remote { hub, host, name } => hub.order(host, name, order),
@@ -70,16 +76,17 @@ pub struct Places<'a> {
 }
 
 impl Places<'_> {
-    /// Carries an order out.
-    pub fn carry_out(&self, job: &str, order: &NodeOrder) -> Result<()> {
+    /// Carries an order out. Returns why something that programs wrote may have been thrown away, if it was.
+    pub fn carry_out(&self, job: &str, order: &NodeOrder) -> Result<Option<String>> {
         check(job, order)?;
         match order {
             NodeOrder::Mount { mounts, private, swap } => {
-                mounts.iter().try_for_each(|mount| self.mount(mount, &[]))?;
+                mounts.iter().try_for_each(|mount| self.mount(mount, &[SAFE]))?;
                 if *private {
                     self.bind_private(job)?;
                 }
-                swap.as_ref().map_or(Ok(()), |source| self.swap_on(job, source))
+                swap.as_ref().map_or(Ok(()), |source| self.swap_on(job, source))?;
+                Ok(None)
             }
             NodeOrder::Unmount { names, swap } => self.unmount(job, names, swap.as_ref()),
         }
@@ -87,6 +94,24 @@ impl Places<'_> {
 
     fn at(&self, name: &str) -> PathBuf {
         self.root.join(name)
+    }
+
+    /// Removes the logs of mounts that have ended.
+    fn drop_logs(&self, job: &str, names: &[String]) {
+        for name in names.iter().chain([&swap_name(job)]) {
+            // There may be none.
+            let _ = std::fs::remove_file(self.log(name));
+        }
+    }
+
+    /// The note of a mount that ends.
+    fn note(&self, name: &str) -> PathBuf {
+        self.logs.join(format!("end-{}-{name}.json", self.node))
+    }
+
+    /// Unmounts what nobody needs any more.
+    fn end(&self, name: &str) -> Result<()> {
+        unmount::give_up(&self.at(name), &self.note(name))
     }
 
     fn log(&self, name: &str) -> PathBuf {
@@ -104,6 +129,7 @@ impl Places<'_> {
             return Ok(());
         }
         requirements::free_mount_point(&at)?;
+        unmount::forget(&self.note(&mount.name));
         make_dir(&at)?;
         let mut command = Command::new(self.program);
         command.arg("mount").arg(format!("--log={}", self.log(&mount.name).display())).args(options);
@@ -115,16 +141,16 @@ impl Places<'_> {
         system::run(&mut command, "brindle").map_err(|fault| self.about_node(fault))
     }
 
-    /// Shows the node its own directory. Everything on the way to it belongs to root: no user can put a link there.
+    /// Shows the node its own directory.
     fn bind_private(&self, job: &str) -> Result<()> {
-        let own = self.at(job).join(PRIVATE).join(self.node);
         let at = self.at(&private_name(job));
         if mounts::find(&at).is_some() {
             // What an earlier try has left may be of a daemon that has died.
             unmount::unbind(&at)?;
         }
+        let own = Dir::root(&self.at(job))?.enter(PRIVATE)?.enter(self.node)?;
         make_dir(&at)?;
-        rustix::mount::mount_bind(&own, &at).map_err(|e| {
+        rustix::mount::mount_bind(own.path(), &at).map_err(|e| {
             let at = at.display().to_string();
             self.about_node(Fault::io(Code::MountFailed, "cannot mount", at, &e.into()))
         })
@@ -143,22 +169,27 @@ impl Places<'_> {
             swap::turn_off(&self.swap_file(job), self.node)?;
         }
         let mount = NodeMount { name, source: source.to_owned() };
-        self.mount(&mount, &["--lock-memory", "-owrite-behind=off"])?;
+        self.mount(&mount, &["--lock-memory", "-onosuid,nodev,write-behind=off"])?;
+        Dir::root(&self.at(&swap_name(job)))?.enter(SWAP)?.check_file(self.node)?;
         swap::turn_on(&self.swap_file(job)).map_err(|fault| self.about_node(fault))
     }
 
     /// Swap last: a page is a process's memory, and the rest is not.
-    fn unmount(&self, job: &str, names: &[String], swap: Option<&NodeSwapOff>) -> Result<()> {
+    fn unmount(&self, job: &str, names: &[String], swap: Option<&NodeSwapOff>) -> Result<Option<String>> {
         let private = private_name(job);
         unmount::unbind(&self.at(&private))?;
         for name in names {
-            unmount::unmount(&self.at(name))?;
+            unmount::unmount(&self.at(name), &self.note(name))?;
+        }
+        let mut lost = None;
+        for name in names {
+            lost = lost.or(unmount::lost(&self.note(name))?);
         }
         for name in names.iter().chain([&private]) {
             // A directory that is not there, or that somebody put something into, is none of the buffer.
             let _ = std::fs::remove_dir(self.at(name));
         }
-        let Some(off) = swap else { return Ok(()) };
+        let Some(off) = swap else { return Ok(lost) };
         self.swap_off(job, off).map_err(|fault| {
             let mend = if fault.code == Code::SwapLost {
                 "mend it, or give the pages up: brindle bb destroy --yes"
@@ -167,7 +198,8 @@ impl Places<'_> {
             };
             let end = format!("when brindle bb list says 'unmounted', end the job: scancel --hurry {job}");
             fault.next(format!("{mend}; it is tried again every few seconds; {end}"))
-        })
+        })?;
+        Ok(lost)
     }
 
     /// Turns swap off. Pages that lie in it have to be read: the servers run, or whoever asks is told.
@@ -188,7 +220,7 @@ impl Places<'_> {
             unmount::end_daemon(&at)?;
         }
         swap::turn_off(&file, self.node)?;
-        unmount::unmount(&at)?;
+        self.end(&swap_name(job))?;
         // One that is not there, or that somebody put something into, is none of the buffer.
         let _ = std::fs::remove_dir(&at);
         Ok(())
@@ -197,6 +229,11 @@ impl Places<'_> {
     /// Whether anything is in the directory of mounts.
     pub fn holds_something(&self) -> bool {
         std::fs::read_dir(&self.root).is_ok_and(|mut entries| entries.next().is_some())
+    }
+
+    /// Whether anything is mounted in the directory of mounts.
+    pub fn holds_mounts(&self) -> bool {
+        mounts::ours().any(|line| line.mount_point.parent() == Some(&*self.root))
     }
 
     /// Unmounts what is in the directory of mounts and has none of these names. All that can be is unmounted; the first fault.
@@ -217,7 +254,7 @@ impl Places<'_> {
             let gone = "the buffer is there no more".to_owned();
             let ended = match name.strip_suffix(&swap_end) {
                 Some(job) => self.swap_off(job, &NodeSwapOff { servers_down: Some(gone), gives_up: true }),
-                None => unmount::unmount(&self.at(name)),
+                None => self.end(name),
             };
             first = first.and(ended);
         }
@@ -227,7 +264,23 @@ impl Places<'_> {
                 let _ = std::fs::remove_dir(entry.path());
             }
         }
+        self.drop_surplus_logs(kept);
         first
+    }
+
+    /// Removes logs and notes of mounts that are not kept, and that have ended.
+    fn drop_surplus_logs(&self, kept: &BTreeSet<String>) {
+        let (log, note) = (format!("node-{}-", self.node), format!("end-{}-", self.node));
+        for entry in std::fs::read_dir(&self.logs).into_iter().flatten().flatten() {
+            let file = entry.file_name().to_string_lossy().into_owned();
+            let of_log = file.strip_prefix(&log).and_then(|name| name.strip_suffix(".log"));
+            let name =
+                of_log.or_else(|| file.strip_prefix(&note).and_then(|name| name.strip_suffix(".json")));
+            if name.is_some_and(|name| !kept.contains(name) && mounts::find(&self.at(name)).is_none()) {
+                // The next look finds it again.
+                let _ = std::fs::remove_file(entry.path());
+            }
+        }
     }
 }
 
@@ -263,7 +316,7 @@ fn check(job: &str, order: &NodeOrder) -> Result<()> {
 }
 
 /// A node whose agent cannot be asked.
-fn away(node: &str, why: String) -> Fault {
+pub(super) fn away(node: &str, why: String) -> Fault {
     Fault::new(Code::NodeAway)
         .what("waiting for node")
         .subject(node.to_owned())

@@ -7,7 +7,7 @@ use brindle_bb::{Buffer, Phase};
 use brindle_types::{Code, Fault, Result};
 use brindle_wire::bb::NodeRegisterResp;
 
-use super::hub::{Contact, Registration};
+use super::hub::{Contact, Hub, Registration};
 use crate::bb::orchestrator::Orchestrator;
 use crate::bb::protocol::{NodeState, Reply};
 use crate::bb::store::NodeRow;
@@ -51,13 +51,15 @@ impl Orchestrator<'_> {
                 if is_plain(node) { "the orchestrator is on that host" } else { "it is no name of a node" };
             return Err(refused(why.to_owned()));
         }
+        let number = self.actions.hub().map_or(0, Hub::next_number);
         let (name, address) = (node.clone(), address.clone());
         let row = NodeRow { name, address, key: hex(&key.0), forgotten: false };
         if self.store.set_node(&row)?.is_some_and(|before| before.forgotten) {
             tracing::warn!(node, "a node that was given up is back");
         }
         let kept = if request.wants_kept { Some(self.kept_on(node)?) } else { None };
-        Ok(NodeRegisterResp { kept })
+        // The number is taken before the rows are read: whoever is given up afterwards is not clean with this answer.
+        Ok(NodeRegisterResp { kept, store: self.store.id()?, number })
     }
 
     fn kept_on(&self, node: &str) -> Result<Vec<String>> {
@@ -108,7 +110,7 @@ impl Orchestrator<'_> {
         if self.config.nodes_dir.is_none() {
             let name = crate::name();
             let (address, state) = (String::new(), "local".to_owned());
-            nodes.push(NodeState { buffers: on(&name), name, address, state });
+            nodes.push(NodeState { buffers: on(&name), name, address, state, reason: String::new() });
         }
         for row in self.store.nodes()? {
             let contact = self.actions.hub().map_or(Contact::Away, |hub| hub.contact(&row.name));
@@ -119,7 +121,8 @@ impl Orchestrator<'_> {
                 Contact::Away => "away",
             };
             let (buffers, state) = (on(&row.name), state.to_owned());
-            nodes.push(NodeState { name: row.name, address: row.address, state, buffers });
+            let reason = self.actions.hub().map_or_else(String::new, |hub| hub.fault_of(&row.name));
+            nodes.push(NodeState { name: row.name, address: row.address, state, buffers, reason });
         }
         Ok(nodes)
     }
@@ -136,7 +139,17 @@ impl Orchestrator<'_> {
                 .data("nothing was changed")
                 .next("stop the agent first, if the node is to go: systemctl stop brindle-bb-agent"));
         }
-        self.store.set_node(&NodeRow { forgotten: true, ..row })?;
+        let dead = NodeRow { forgotten: true, ..row.clone() };
+        if row != dead && !self.store.replace_node(&row, Some(&dead))? {
+            return Err(Fault::new(Code::BufferBusy)
+                .what("will not give up node")
+                .subject(node.to_owned())
+                .why("its agent has registered at this moment")
+                .data("nothing was changed"));
+        }
+        if let Some(hub) = self.actions.hub() {
+            hub.distrust(node);
+        }
         tracing::warn!(audit = true, node, "an administrator says that the node is dead");
         self.look_after_nodes();
         let left: Vec<String> = self
@@ -178,7 +191,9 @@ impl Orchestrator<'_> {
         }
         let buffers = self.store.buffers()?;
         let is_named = |name: &String| buffers.iter().any(|(_, b)| b.nodes.contains(name));
-        forgotten.iter().filter(|row| !is_named(&row.name)).try_for_each(|row| self.store.remove_node(row))
+        // One that has changed at this moment has come back, and stays.
+        let mut idle = forgotten.iter().filter(|row| !is_named(&row.name));
+        idle.try_for_each(|row| self.store.replace_node(row, None).map(drop))
     }
 
     /// Whether a buffer waits for nodes of which at least one may have come back, or was given up.
