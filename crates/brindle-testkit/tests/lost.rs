@@ -14,7 +14,9 @@ use brindle_wire::Op;
 use brindle_wire::mds::open::Access;
 
 /// Worlds in which the cut is tried; in some of them the change survives it.
-const SEEDS: u64 = 24;
+const SEEDS: u64 = 8;
+/// Worlds of a small change, which few cuts spare.
+const SMALL_SEEDS: u64 = 24;
 /// Longest time of one.
 const RUN_MS: u64 = 120_000;
 
@@ -97,14 +99,20 @@ fn survived(seed: u64, offset: u64) -> bool {
 
 #[test]
 fn an_fsync_tells_of_small_writes_that_the_mdt_lost() {
-    let survived = (1..=SEEDS).filter(|seed| survived(*seed, 6)).count() as u64;
-    assert!(0 < survived && survived < SEEDS, "{survived} of {SEEDS} writes survived: both must happen");
+    let survived = (1..=SMALL_SEEDS).filter(|seed| survived(*seed, 6)).count() as u64;
+    assert!(
+        0 < survived && survived < SMALL_SEEDS,
+        "{survived} of {SMALL_SEEDS} writes survived: both must happen"
+    );
 }
 
 #[test]
 fn an_fsync_tells_of_a_layout_that_the_mdt_lost() {
-    let survived = (1..=SEEDS).filter(|seed| survived(*seed, 20_000)).count() as u64;
-    assert!(0 < survived && survived < SEEDS, "{survived} of {SEEDS} writes survived: both must happen");
+    let survived = (1..=SMALL_SEEDS).filter(|seed| survived(*seed, 20_000)).count() as u64;
+    assert!(
+        0 < survived && survived < SMALL_SEEDS,
+        "{survived} of {SMALL_SEEDS} writes survived: both must happen"
+    );
 }
 
 /// A loss on one OST is found by an fsync that never ends, because another OST is away. The next fsync tells
