@@ -92,7 +92,7 @@ export async function tiering({ page, check, axe, wide, shot, goTo, confirm, mou
   await dialog.getByText('All names of the file system would be looked at').waitFor();
   await confirm('Look now', 'policies would act on');
   await page.getByRole('heading', { name: 'Preview of' }).waitFor();
-  check('the text of the engine is previewed', await page.getByText(`brindle policy preview --state ${state}`).isVisible());
+  check('the text of the engine is previewed', await page.getByText(`brindle policy preview --state ${state}`).first().isVisible());
   await axe('a preview');
   await wide('a preview');
   await shot('policies');
