@@ -1,4 +1,4 @@
-//! What the MDTs say of tiering: agents, the queue, what waits for whom. `brindle hsm status` and `list`, and a page of the console.
+//! State of tiering by the words of the MDTs: agents, the queue, waiting restores. Used by `brindle hsm status` and `list`, and by a page of the console.
 
 use std::fmt::Write as _;
 
@@ -37,7 +37,7 @@ pub struct MdtTieringView {
     pub agents: Vec<AgentView>,
     /// Actions that have failed a moment ago.
     pub failed: Vec<HsmActionView>,
-    /// What waits and is under way, by archive and action.
+    /// Actions that wait or are under way, by archive and kind.
     pub backlog: Vec<BacklogView>,
 }
 
@@ -89,7 +89,7 @@ pub struct AgentView {
 /// Actions of a file system.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct HsmListView {
-    /// Those that wait or are under way, in order of FID; then those that have ended a moment ago.
+    /// Actions that wait or are under way, in order of FID; then those that ended a moment ago.
     pub actions: Vec<HsmActionView>,
 }
 document!(HsmListView, "brindle.hsm.list", 1);
@@ -201,7 +201,7 @@ fn tiering_of(mdt: String, info: &HsmInfoResp, backlog: Vec<BacklogView>) -> Mdt
     }
 }
 
-/// What waits at an MDT; nothing where its server is of a release that cannot tell.
+/// Queue of an MDT; empty if its server is of a release that cannot tell.
 async fn backlog(servers: &Servers, map: &Map, mdt: TargetId, cred: &Cred) -> Result<Vec<BacklogView>> {
     match servers.ask(map, mdt, &HsmBacklogReq { cred: cred.clone() }).await {
         Err(fault) if fault.code == Code::UnknownOp => Ok(Vec::new()),

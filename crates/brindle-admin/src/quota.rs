@@ -15,7 +15,7 @@ use crate::servers::Servers;
 /// Usage and limits in JSON.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct QuotasView {
-    /// They were not set (`--dry-run`).
+    /// The limits were not set (`--dry-run`).
     pub dry_run: bool,
     /// One for each owner.
     pub quotas: Vec<QuotaView>,
@@ -42,7 +42,7 @@ pub struct QuotaView {
 /// Usage and limits of one thing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct LimitView {
-    /// What is used.
+    /// Bytes or inodes in use.
     pub used: u64,
     /// The most that may be.
     pub hard: u64,
@@ -50,7 +50,7 @@ pub struct LimitView {
     pub soft: u64,
     /// How long that is, in seconds.
     pub grace_seconds: u32,
-    /// What is left of it, in seconds; 0 when it is over, none below the soft limit.
+    /// Rest of the grace time, in seconds; 0 when it is over, none below the soft limit.
     pub grace_left_seconds: Option<u64>,
     /// `ok`, `grace` (over the soft limit), `full` (at the hard limit), or `expired` (over the soft limit, and the grace time is over).
     pub state: &'static str,
@@ -119,7 +119,7 @@ pub fn kind_name(kind: QuotaOwner) -> &'static str {
 /// Usage and limits of everybody of a kind.
 #[derive(Debug)]
 pub struct Listed {
-    /// Those of whoever has none of its own.
+    /// Limits of owners that have none of their own.
     pub default: QuotaShowResp,
     /// By number.
     pub owners: Vec<(u32, QuotaShowResp)>,
@@ -161,7 +161,7 @@ pub async fn list(
     }
 }
 
-/// What somebody uses and may use.
+/// Usage and limits of an owner.
 pub async fn show(
     servers: &Servers,
     place: &Place,

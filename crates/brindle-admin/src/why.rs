@@ -168,7 +168,7 @@ impl Part<'_> {
     }
 }
 
-/// What two looks and the states of targets say about a subject.
+/// Conclusions about a subject from two looks and the states of targets.
 pub fn explain(subject: &Subject, evidence: &Evidence<'_>) -> WhyView {
     let parts = parts(evidence.earlier, evidence.later);
     let name = match subject {
@@ -226,7 +226,7 @@ fn parts<'a>(earlier: &'a Look, later: &'a Look) -> Vec<Part<'a>> {
     later.told().iter().filter_map(part).collect()
 }
 
-/// What a row counted since the earlier look; `None` where that is not known, because the earlier answer had no room for the row.
+/// Increase of a row since the earlier look; `None` if it is not known, because the earlier answer had no room for the row.
 fn asked<'a>(row: &'a UsageRow, before: &UsageResp) -> Option<Asked<'a>> {
     let same = before.rows.iter().find(|other| other.name == row.name && other.since_ns == row.since_ns);
     if same.is_none() && row.since_ns <= before.now_ns {

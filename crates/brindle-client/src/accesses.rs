@@ -115,7 +115,7 @@ impl Accesses {
         true
     }
 
-    /// Somebody here sets the time: what was read before counts no more. The last read that is forgotten.
+    /// Forgets the last read of a file, because a program here sets the time. Returns the read that was forgotten.
     fn forget(&self, ino: Ino) -> Option<Noted> {
         let mut inner = self.inner.lock();
         let (waiting, sending) = (inner.waiting.remove(&ino), inner.sending.remove(&ino));
@@ -167,7 +167,7 @@ impl Accesses {
         batch
     }
 
-    /// What was taken was told in an era, or could not be.
+    /// Ends the batch that was taken: it was told in an era, or could not be.
     fn sent(&self, files: Batch, now: Mono, era: u64, outcome: Result<(), Fault>) {
         let mut inner = self.inner.lock();
         let still = |inner: &mut Inner, ino: &Ino| inner.sending.remove(ino).is_some();
@@ -178,7 +178,7 @@ impl Accesses {
                 tracing::debug!(code = %fault.code, files = files.len(), "reads were not told: {fault}");
                 match fault.code {
                     Code::UnknownOp => inner.off_in = Some(era),
-                    // This client has ended, or another request would be refused likewise.
+                    // The client has ended, or another request would be refused likewise.
                     Code::Shutdown | Code::InvalidArgument => {}
                     // No more than were taken out: the list stays bounded.
                     _ => files.into_iter().for_each(|(ino, read)| inner.tell_again(ino, read, now)),
@@ -197,7 +197,7 @@ impl Inner {
         self.since.get_or_insert(now);
     }
 
-    /// What an MDT that has restarted since may have lost is told again; what is surely synced is forgotten.
+    /// Puts back the reads that a restarted MDT may have lost; forgets those that are surely synced.
     fn untell(&mut self, now: Mono, era: u64, is_held: bool) {
         let mut again = Vec::new();
         self.told.retain_mut(|told| {
@@ -256,7 +256,7 @@ impl Client {
     pub(crate) fn access_is_due_by(&self, inode: &Inode, attr: &Attr) {
         let now = self.seams.now();
         let Some(time) = self.clock.time(now).filter(|_| self.config.switches.access_times) else { return };
-        // What the MDT does not know yet was read here.
+        // Reads that the MDT does not know yet were made here.
         let last = self.accesses.last(attr.ino).unwrap_or(attr.atime).max(attr.atime);
         let mut state = inode.lock();
         state.access_due = AccessDue::by(&Attr { atime: last, ..attr.clone() }, time, now, state.contents);
@@ -272,7 +272,7 @@ impl Client {
         attr
     }
 
-    /// Somebody here is about to set the time of the last access. What [`Client::remember_access`] takes if that fails.
+    /// Notes that a program here is about to set the time of the last access. Returns the read for [`Client::remember_access`], if that fails.
     pub(crate) fn forget_access(&self, ino: Ino) -> Option<Noted> {
         self.accesses.forget(ino)
     }
@@ -404,7 +404,7 @@ mod tests {
     fn what_was_forgotten_for_a_time_that_was_not_set_counts() {
         let accesses = Accesses::default();
         assert_eq!(accesses.forget(F), None);
-        // It was told already.
+        // The read was told already.
         accesses.note(F, read(1), at(0));
         let batch = accesses.take(at(1), 1, true, true);
         accesses.sent(batch, at(2), 1, Ok(()));

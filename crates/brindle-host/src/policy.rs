@@ -85,7 +85,7 @@ pub struct PolicyStatusView {
     pub off: Vec<String>,
     /// The policies in order of the text, as the engine understood it; none of an engine of an earlier release.
     pub policies: Vec<PolicyView>,
-    /// What is wrong with the text as it is now.
+    /// Mistakes of the text as it is now.
     pub problem: Option<String>,
     /// The run that is under way.
     pub running: Option<RunView>,
@@ -154,7 +154,7 @@ pub struct RunView {
     pub left: u64,
     /// Actions that failed.
     pub failed: u64,
-    /// What there is to say.
+    /// Sentence for people.
     pub notes: Vec<String>,
 }
 
@@ -193,12 +193,12 @@ pub fn view(state: &State) -> PolicyStatusView {
     }
 }
 
-/// What switching a policy comes to.
+/// Effect of switching a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Switched {
     /// Whether it was the other way before.
     pub changes: bool,
-    /// What happens, in a sentence.
+    /// Effect, in a sentence.
     pub says: String,
 }
 
@@ -244,7 +244,7 @@ fn unknown(state: &State, dir: &Path, name: &str) -> Fault {
         .next("see which there are: brindle policy status")
 }
 
-/// What a text would do.
+/// Actions that a text would take.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct PreviewView {
     /// The sum over its words, which a confirmation is about.
@@ -257,7 +257,7 @@ pub struct PreviewView {
 }
 document!(PreviewView, "brindle.policy.preview", 1);
 
-/// What a policy would do.
+/// Actions that a policy would take.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct PreviewedPolicy {
     /// Its name.
@@ -293,7 +293,7 @@ pub struct PreviewedEntry {
     pub bytes: u64,
 }
 
-/// What would run now; a policy that nothing starts is shown with all that matches.
+/// Runs that would begin now; a policy that nothing starts is shown with all that matches.
 fn dues(program: &Program, engine: &Engine, usages: &Usages) -> Vec<(Due, bool)> {
     let mut all = Vec::new();
     for (index, policy) in program.policies.iter().enumerate() {
@@ -313,7 +313,7 @@ fn dues(program: &Program, engine: &Engine, usages: &Usages) -> Vec<(Due, bool)>
     all
 }
 
-/// What a text would do now.
+/// Preview of the actions that a text would take now.
 pub async fn preview(client: Arc<Client>, program: &Program) -> Result<PreviewView> {
     let engine = Engine::new(client, Arc::new(HostNames), Options::default());
     let since = engine.access_times(program).await?;

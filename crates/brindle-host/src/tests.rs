@@ -256,7 +256,7 @@ fn certificates_are_renewed_for_the_key_that_is_shown() {
         let file = world.identity("c1");
         let way = || Ok(world.way("c1", access::introduction(&file)?));
         assert_eq!(access::renew(&world.seams, &way, &file).await, Ok(false), "it is new");
-        // The same host presents a certificate of fifty days ago.
+        // The host of before presents a certificate of fifty days ago.
         let authority = Authority::from_pem(
             &std::fs::read_to_string(world.dir.path().join("mgt/authority.pem")).unwrap(),
         )

@@ -42,7 +42,7 @@ pub struct OwnedBufferView {
     pub name: String,
 }
 
-/// What can be asked for.
+/// Request for a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
     /// Copy the files of a kept buffer out.
@@ -135,7 +135,7 @@ impl Orchestrator {
         })
     }
 
-    /// What would be done to a buffer; nothing is changed.
+    /// Plan of an action on a buffer; nothing is changed.
     pub async fn plan(&self, named: &str, asked: Ask) -> Result<PlanView> {
         let (buffers, pools) = self.told().await?;
         let buffer = buffers.iter().find(|buffer| name(buffer) == named).ok_or_else(|| {

@@ -22,13 +22,13 @@ const LOOK_LIMIT: Duration = Duration::from_secs(15);
 /// Longest path that is taken.
 const PATH_MAX_BYTES: usize = 4096;
 
-/// Whoever makes mounts without a mount point.
+/// Maker of mounts without a mount point.
 pub trait Clients: Send + Sync {
     /// A mount of a file system.
     fn connect<'a>(&'a self, place: &'a Place, fs: &'a FsName) -> BoxFuture<'a, Result<Arc<Client>>>;
 }
 
-/// What a person calls a path, and what it is.
+/// A path as a person writes it, and the file at it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
     /// From the root of the file system, with a leading slash and none at the end.
@@ -153,7 +153,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // It goes on by itself: nobody is there to wait for it.
+        // The unmount goes on by itself: nobody is there to wait for it.
         drop(self.begin_to_end());
     }
 }
@@ -181,7 +181,7 @@ fn holding<'a>(lines: &'a [MountLine], path: &'a Path) -> Option<(&'a MountLine,
     holds.max_by_key(|(line, _)| line.mount_point.components().count())
 }
 
-/// What a path from the root of the file system leads to.
+/// File at a path from the root of the file system.
 pub async fn found(client: &Client, named: &Named) -> Result<Ino> {
     let attr = client.lookup_path(&named.below_root).await.map_err(|fault| match fault.code {
         Code::NotFound => Fault::new(Code::NotFound)

@@ -38,7 +38,7 @@ pub struct Managed {
     pub orchestrator: Orchestrator,
     /// Directory of the policy engine; `None`: the usual one, or that of the development cluster.
     pub policy_state: Option<PathBuf>,
-    /// Whoever makes mounts for single actions.
+    /// Maker of mounts for single actions.
     pub clients: Arc<dyn Clients>,
     /// Mounts that may be made beside those that there are.
     pub free_mounts: Arc<Semaphore>,

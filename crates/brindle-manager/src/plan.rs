@@ -1,4 +1,4 @@
-//! What an action would do, for people: shown before it is done, and again while it is.
+//! Plans of actions, for people: shown before an action is done, and again while it is.
 
 use std::collections::VecDeque;
 
@@ -7,16 +7,16 @@ use parking_lot::Mutex;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// What would be done, or is being done.
+/// An action that would be done, or is being done.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct PlanView {
     /// The target, buffer, path, owner or policy that it is done to.
     pub target: String,
-    /// What was asked for: `start`, `failover`, `archive`, `destroy` and so on.
+    /// Name of the action: `start`, `failover`, `archive`, `destroy` and so on.
     pub action: String,
-    /// What happens, in a sentence.
+    /// Effect of the action, in a sentence.
     pub would: String,
-    /// What programs notice of it.
+    /// Effects that programs notice.
     pub effects: Vec<String>,
     /// Whether anything changes; false where it is so already.
     pub changes: bool,
@@ -37,7 +37,7 @@ pub struct Shown(Mutex<VecDeque<(Key, Words)>>);
 
 /// User, action, and what it is done to.
 type Key = (String, String, String);
-/// What happens, and what programs notice of it.
+/// The action in a sentence, and the effects that programs notice.
 type Words = (String, Vec<String>);
 
 impl Shown {

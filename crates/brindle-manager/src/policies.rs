@@ -31,7 +31,7 @@ pub struct PoliciesView {
     pub start: String,
 }
 
-/// What a text would have done at some moment.
+/// Preview of a text, as it was at some moment.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct PreviewedView {
     /// When, seconds since 1970.
@@ -82,7 +82,7 @@ fn state_option(dir: &Path) -> String {
     }
 }
 
-/// What the engine does and has done.
+/// State and history of the engine.
 pub async fn view(managed: &Managed) -> Result<PoliciesView> {
     let dir = managed.policy_state()?;
     let mount = managed.mount_word(&managed.place()?);
@@ -150,7 +150,7 @@ pub struct Text {
 }
 
 impl Text {
-    /// That of the engine which has run in the directory.
+    /// Text of the engine that has run in the directory.
     pub async fn of(managed: &Managed) -> Result<Text> {
         let dir = managed.policy_state()?;
         let mount = managed.mount_word(&managed.place()?);

@@ -140,7 +140,7 @@ async fn make(manager: &Arc<Manager>, at_s: i64) -> Result<QuotaReport> {
     Ok(report)
 }
 
-/// What was reported last, in the manager's directory.
+/// Record of the last report, in the manager's directory.
 pub struct Reported {
     path: PathBuf,
     every: Every,

@@ -66,7 +66,7 @@ impl Looks {
         }
     }
 
-    /// What was looked at is not so any more.
+    /// Forgets the last look, because limits have changed.
     pub async fn forget(&self, kind: QuotaOwner) {
         *self.of(kind).lock().await = None;
     }
@@ -116,7 +116,7 @@ pub struct QuotaReq {
     pub dry_run: bool,
 }
 
-/// What a change comes to.
+/// Effect of a change.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct QuotaPlanView {
     /// In words.
@@ -189,7 +189,7 @@ pub struct Change {
 }
 
 impl Change {
-    /// What a request asks for; nothing is looked at but names.
+    /// Change that a request asks for; only names are looked up.
     pub async fn of(kind: QuotaOwner, request: &QuotaReq) -> Result<Change> {
         let owner = match &request.owner {
             Some(text) => Some((Names::number(kind, text).await?, text.clone())),

@@ -27,7 +27,7 @@ const LINES_MAX: usize = 50;
 pub struct TaskView {
     /// Its number, since the manager was started.
     pub id: u64,
-    /// What was asked for: `start`, `failover`, `archive`, `destroy` and so on.
+    /// Name of the action: `start`, `failover`, `archive`, `destroy` and so on.
     pub action: String,
     /// The target, buffer, path or policy that it is done to.
     pub target: String,
@@ -84,9 +84,9 @@ pub struct Tasks {
 struct Kept {
     last: u64,
     tasks: VecDeque<TaskView>,
-    /// Those that can be given up and run, by number.
+    /// Tasks that run and can be given up, by number.
     cancels: BTreeMap<u64, watch::Sender<bool>>,
-    /// Those that run, by number.
+    /// Tasks that run, by number.
     running: BTreeMap<u64, Room>,
 }
 

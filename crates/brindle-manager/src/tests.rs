@@ -50,7 +50,7 @@ impl Clock for Hand {
     }
 }
 
-/// Nobody mounts anything here.
+/// Maker of mounts that makes none.
 struct NoClients;
 
 impl Clients for NoClients {

@@ -34,7 +34,7 @@ const GIVE_UP_LIMIT_MS: u64 = 15_000;
 /// Failures that are told one by one.
 const FAILURES_TOLD: u64 = 5;
 
-/// What can be asked for.
+/// Actions of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// A copy is made in an archive.
@@ -43,7 +43,7 @@ pub enum Verb {
     Release,
     /// The bytes come back.
     Restore,
-    /// What waits or is under way is given up.
+    /// Takes an action that waits or is under way from the queue.
     Cancel,
 }
 
@@ -115,7 +115,7 @@ impl std::str::FromStr for Verb {
     }
 }
 
-/// What is asked for.
+/// Request of a person.
 #[derive(Clone, Debug)]
 pub struct Asked {
     /// What.
@@ -212,7 +212,7 @@ fn scan(client: &Arc<Client>, start: Ino) -> Pages {
     Pages::new(client.clone(), Wanted { start, predicate, xattrs: Vec::new() })
 }
 
-/// What a look at the files has found.
+/// Result of a look at the files.
 #[derive(Debug, Default)]
 struct Sum {
     files: u64,
@@ -245,7 +245,7 @@ async fn look(client: &Arc<Client>, asked: &Asked) -> Result<Sum> {
     Ok(sum)
 }
 
-/// What would be done; nothing is changed.
+/// Plan of an action; nothing is changed.
 pub async fn plan(managed: &Managed, asked: &Asked) -> Result<PlanView> {
     let place = managed.place()?;
     let look = async |client| clients::in_time(look(&client, asked)).await;
@@ -318,7 +318,7 @@ struct Pending {
     size_bytes: u64,
 }
 
-/// What has been done.
+/// Result of an action, in a sentence.
 #[derive(Default)]
 struct Done {
     files: u64,
@@ -433,7 +433,7 @@ impl Work<'_> {
                 }
                 Ok(state) if self.asked.verb.is_reached(state.flags) => self.count(&pending),
                 Ok(_) => self.failed(&pending, "its action has failed, or was given up", Code::NotRecalled),
-                // It was removed meanwhile, and nobody misses it.
+                // The file was removed meanwhile, and nobody misses it.
                 Err(fault) if fault.code == Code::NotFound => self.moved = self.client.seams().now(),
                 Err(fault) => return Err(fault),
             }
@@ -477,7 +477,7 @@ impl Work<'_> {
         }
     }
 
-    /// Somebody has given it up: archives that wait are taken from the queue. Restores stay in it, as programs may wait for them.
+    /// Ends a task that was given up: archives that wait are taken from the queue. Restores stay in it, as programs may wait for them.
     async fn given_up(mut self) -> String {
         let pending = std::mem::take(&mut self.pending);
         let mut ended = Ended::default();
@@ -490,7 +490,7 @@ impl Work<'_> {
                     }
                 }
             };
-            // What could not be taken from it in time stays in the queue, and is told as that.
+            // Archives that could not be taken from the queue in time stay in it, and the answer counts them.
             let _ = self.client.seams().timeout_ms(GIVE_UP_LIMIT_MS, taking).await;
         }
         let pending = if self.asked.verb.is_immediate() { 0 } else { pending.len() as u64 };

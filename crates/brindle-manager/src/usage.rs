@@ -37,7 +37,7 @@ const SIZES: [u64; 11] =
 /// Bounds of ages in days: since the last change of contents.
 const AGES_DAYS: [i64; 8] = [1, 7, 30, 90, 180, 365, 730, i64::MAX];
 
-/// What is in the file system.
+/// Contents of the file system.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct UsageView {
     /// When it was looked at, seconds since 1970.
@@ -103,7 +103,7 @@ pub struct StateBin {
     pub bytes: u64,
 }
 
-/// What a user has.
+/// Files of a user.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct UserUse {
     /// Number.
@@ -315,7 +315,7 @@ pub struct Usages {
 }
 
 impl Usages {
-    /// What a manager before this one has kept in a directory. A file that cannot be read is a look that nobody took.
+    /// Last look that an earlier manager has kept in a directory; none if the file cannot be read.
     pub fn load(dir: &Path) -> Usages {
         let path = dir.join(FILE);
         let read = std::fs::read(&path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
@@ -336,7 +336,7 @@ impl Usages {
     }
 }
 
-/// What a look would take.
+/// Plan of a look.
 pub fn plan(managed: &Managed) -> Result<PlanView> {
     let mount = managed.mount_word(&managed.place()?);
     Ok(PlanView {

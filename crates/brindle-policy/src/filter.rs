@@ -220,7 +220,7 @@ mod tests {
 
     const NOW: Time = Time { secs: 1_000_000, nanos: 0 };
 
-    /// What the MDT makes of a filter of ages, by the time that it has.
+    /// Answer of the MDT to a filter of ages, by the time that it has.
     fn passes(terms: &Terms, atime: Time) -> bool {
         let Some(terms) = terms else { return true };
         let mut stack: Vec<bool> = Vec::new();

@@ -275,7 +275,7 @@ impl SetMember {
     pub async fn outlive_granted_lease(&self) {
         let set = self.set();
         if set.primary == self.seat.host && self.seat.told().recorded_epoch >= set.epoch {
-            // This member was the primary of this epoch before, and had waited before it recorded the epoch.
+            // The present member was the primary of this epoch before, and had waited before it recorded the epoch.
             // No other member has asked for a lease since.
             return;
         }

@@ -44,7 +44,7 @@ pub struct NodeOrderReq {
     pub revision: u64,
     /// The job.
     pub job: String,
-    /// What is to be done.
+    /// Action of the order.
     pub order: NodeOrder,
 }
 
@@ -87,7 +87,7 @@ pub struct NodeSwapOff {
     pub gives_up: bool,
 }
 
-/// It is done.
+/// The order was carried out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeOrderResp {
     /// Why something that programs wrote into what was unmounted may have been thrown away, if it was.

@@ -205,7 +205,7 @@ fn mounts_that_change_no_times(cluster: &Cluster) {
             let said = String::from_utf8_lossy(&refused.stderr).into_owned();
             assert!(!refused.status.success() && said.contains("it is fixed while"), "{said}");
         }
-        // What a mount has to tell it tells before it goes.
+        // A mount tells all that it has noted before it goes.
     }
     drop(fs::read(&marker).unwrap());
     wait("reads of this moment are told", || {

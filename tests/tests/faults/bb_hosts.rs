@@ -165,7 +165,7 @@ fn buffers_are_mounted_on_other_hosts_by_agents_that_may_die() {
     assert_eq!(site.mounted("h2"), "");
     let early = brindle(&site.cluster, "h1", "bb destroy --yes 7");
     assert!(!early.ok(), "nothing is destroyed under a node: {early}");
-    // It comes back, and nobody has to ask again.
+    // The node comes back, and nobody has to ask again.
     site.agent("h3");
     until("unmounting", || site.buffer("7")["state"] == "unmounted");
     assert_eq!(site.mounted("h3"), "");
@@ -179,7 +179,7 @@ fn buffers_are_mounted_on_other_hosts_by_agents_that_may_die() {
 }
 
 impl Site {
-    /// Nobody orders, mounts or registers who has not proven that he may.
+    /// A host that has not proven its right orders, mounts and registers nothing.
     fn strangers_are_refused(&self) {
         let agent = format!("bb agent h1 --mount-root {ROOT}");
         let refused = brindle(&self.cluster, "h4", &agent);
@@ -213,7 +213,7 @@ impl Site {
             !refused.ok() && refused.text.contains("no agent of such a node has ever registered"),
             "{refused}"
         );
-        // It may be a node, under its own name and no other; that gives it no say.
+        // A client may be a node, under its own name and no other; that gives it no say.
         self.agent("h4");
         assert_eq!(self.node("h4")["buffers"], serde_json::json!([]));
         assert!(!brindle(&self.cluster, "h4", "bb node forget --yes h2").ok());
@@ -250,7 +250,7 @@ impl Site {
         let size =
             |site: &Site| said(&site.cluster, "h1", "stat -c %s /var/lib/brindle/bb/stage/*/global/d/late");
         let before = size(self);
-        // It is back, and loses what is not its any more; nothing of that has arrived.
+        // The node is back, and loses the mounts that are not its own any more; none of its late bytes has arrived.
         self.agent("h3");
         until("a clean node", || self.mounted("h3").is_empty());
         assert_eq!(size(self), before);

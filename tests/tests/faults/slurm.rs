@@ -352,7 +352,7 @@ fn a_cancelled_job_is_staged_out_and_one_that_is_hurried_is_kept() {
             let (slurm, ended) = (&slurm, &ended);
             move || {
                 while !ended.load(Ordering::Relaxed) {
-                    // Whoever listened has heard enough.
+                    // The listener may have heard enough.
                     let _ = again.send(slurm.brindle(&teardown));
                 }
             }

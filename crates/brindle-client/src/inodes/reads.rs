@@ -94,7 +94,7 @@ impl Reads {
         }
     }
 
-    /// This client changes `range` itself: reads of it that are being fetched are fetched again.
+    /// Voids reads of `range` that are being fetched, because this client changes it itself: they are fetched again.
     pub fn changed(&self, range: &Range<u64>) {
         self.mark(range);
     }

@@ -39,7 +39,7 @@ impl Actions<'_> {
                 identity: self.config.network.as_ref().map(|network| &*network.identity),
             }));
         }
-        // One that cannot be reached is never taken for one on which nothing is mounted.
+        // A node that cannot be reached is never taken for one on which nothing is mounted.
         let hub = self.hub().ok_or_else(|| {
             let why = "it is another host, and the orchestrator runs without --listen".to_owned();
             away(name, why).next("start it as before: brindle bb serve --listen ADDRESS")
@@ -83,7 +83,7 @@ impl Actions<'_> {
         let is_dead = |node: &&String| keys.forgotten.contains_key(*node) && !self.is_local(node);
         let (dead, living): (Vec<&String>, Vec<&String>) = buffer.nodes.iter().partition(is_dead);
         for serial in Self::mounted_by(buffer) {
-            // What programs have written is sent when a mount ends.
+            // Bytes that programs have written are sent when a mount ends.
             if let Err(fault) = self.ensure_runs(serial) {
                 tracing::warn!(%fault, serial, job = buffer.token, "unmounting, although a server does not run");
             }

@@ -585,7 +585,7 @@ impl<'a> Orchestrator<'a> {
                 }
                 outcome
             }
-            // Nobody may take for the job's results what is not all of them.
+            // A part of the results must not be taken for all of them.
             Action::StageOut if !buffer.lost.is_empty() && *goal != Goal::Retry => Err(incomplete(buffer)),
             Action::StageOut => self.actions.stage(buffer, false, job),
             Action::Resize => self.actions.resize(buffer, &self.store.pool(&buffer.pool)?),

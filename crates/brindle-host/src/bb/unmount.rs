@@ -212,7 +212,7 @@ mod tests {
         note.write(&path).unwrap();
         unmount(&at, &path).unwrap();
         assert!(!path.exists());
-        // Nobody knows how long the daemon took that ended while nobody was looking.
+        // The daemon ended while no process watched it, so its time is not known.
         note.began_s -= SENT_WITHIN_S + 1;
         note.write(&path).unwrap();
         unmount(&at, &path).unwrap();

@@ -244,7 +244,7 @@ impl Drop for S3Server {
             identity.signal(Signal::TERM);
             identity.wait_end(END_WITHIN);
         }
-        // It may have ended by itself.
+        // The server may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

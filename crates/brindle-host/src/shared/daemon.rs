@@ -316,7 +316,7 @@ impl Hosting<'_> {
             return Ok(SharedState::Released);
         }
         if is_handed && block.turn < order.turn {
-            // This host has not owned the target in this turn, and will not.
+            // The host has not owned the target in this turn, and will not.
             return Ok(SharedState::Released);
         }
         Ok(SharedState::StandingBy { turn: block.turn, is_released: block.is_released })

@@ -542,7 +542,7 @@ impl Maker {
             if there.kind != FileType::Directory {
                 return Err(Fault::new(Code::NotDirectory).what("cannot import below").subject(shown(path)));
             }
-            // This import finishes a directory that an interrupted import has left unfinished.
+            // An interrupted import has left the directory unfinished; the present one finishes it.
             let is_made = !self.wanted.dry_run && self.is_unfinished(&there).await?;
             let wanted = wanted.filter(|_| is_made);
             return Ok(Dir { ino: Some(there.ino), wanted, is_made });

@@ -103,7 +103,7 @@ pub async fn run(
             timers = self::timers(engine, &program, state);
         }
         let now = engine.client.seams().now();
-        // One that is off stays due, so that it runs as soon as it is on.
+        // A policy that is off stays due, so that it runs as soon as it is on.
         let is_due = |timer: &&mut Timer| timer.next <= now && timer.is_on(&program, state);
         let due: Vec<&mut Timer> = timers.iter_mut().filter(is_due).collect();
         if !due.is_empty()

@@ -277,7 +277,7 @@ fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
         path.parent().map_or(Ok(()), sync_dir)
     };
     write().map_err(|e| {
-        // It is there only if the write or the rename has failed, and has no other use.
+        // The temporary file is there only if the write or the rename has failed, and has no other use.
         let _ = fs::remove_file(&new);
         cannot("cannot write", path, &e)
     })

@@ -42,7 +42,7 @@ impl Ways {
     }
 }
 
-/// What is told.
+/// Message to send.
 enum Told {
     Alert(Box<Notice>),
     Quotas(QuotaReport),

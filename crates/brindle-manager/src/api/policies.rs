@@ -12,7 +12,7 @@ use crate::plan::PlanView;
 use crate::policies::{self, LastPreviewView, PoliciesView, Text};
 use crate::tasks::Room;
 
-/// What the engine does and has done.
+/// State and history of the engine.
 pub async fn list(call: Arc<Call>, _: Nothing) -> Result<PoliciesView> {
     policies::view(&call.manager.managed).await
 }
@@ -52,7 +52,7 @@ pub async fn switch(call: Arc<Call>, request: ActReq) -> Result<PlanView> {
                 .next("enable, disable"));
         }
     };
-    // Somebody may have switched it off because its text is wrong; on, it may delete at once.
+    // A policy may be off because its text is wrong; on, it may delete at once.
     if is_on && policies::may_delete(managed, name).await? && call.caller()?.role < Role::Administrator {
         return Err(Fault::new(Code::RoleForbids)
             .what("may not switch on a policy that deletes:")

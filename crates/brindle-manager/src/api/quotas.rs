@@ -36,7 +36,7 @@ pub async fn set(call: Arc<Call>, request: QuotaReq) -> Result<QuotaPlanView> {
     tasks::at_once(&call, "quota.set", who, setting).await
 }
 
-/// What is in the file system, as it was looked at last.
+/// Contents of the file system, from the last look.
 pub async fn usage(call: Arc<Call>, _: Nothing) -> Result<LastUsageView> {
     Ok(call.manager.usages.last())
 }

@@ -14,7 +14,7 @@ use crate::plan::PlanView;
 use crate::tasks::Room;
 use crate::tiering::{self, Asked, Verb, What};
 
-/// What is asked for a path or a file of the queue.
+/// Request for a path, or for a file of the queue.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HsmReq {

@@ -115,7 +115,7 @@ async fn finish(
             return Err(Fault::new(Code::StaleLayout).why(why).into());
         }
         let (epoch, body_id) = (t.pair(), t.pair());
-        // Somebody wants to read it: it is not released again before that.
+        // A program wants to read the file: it is not released again before that.
         file.atime = file.atime.max(t.now);
         let body = file.file_mut()?;
         body.layout_gen += 1;

@@ -235,7 +235,7 @@ impl Tree {
             life.history.unsent(&life.node.name, life.number);
         }
         if life.history.buffer_lost(&life.node.name, life.number, self.resolved_ns) {
-            // These files could not be synced.
+            // Files that could not be synced.
             self.note_unsent();
         }
         self.resolved_ns = life.history.now_ns();

@@ -49,7 +49,7 @@ pub fn resolve(args: &PlaceArgs) -> Result<Vec<Place>> {
             places.push(place);
         }
     }
-    // Nobody administers the buffer of a job, where there is anything else.
+    // The buffer of a job is not administered, if there is any other file system.
     let is_buffer = |place: &Place| place.fs.as_ref().is_some_and(|fs| fs.to_string() == FS);
     if places.iter().all(is_buffer) {
         if let Some(own) = enrolment::place()? {

@@ -111,7 +111,7 @@ async fn work(args: &Args) -> Result<Done> {
         opened = args.at.open(&seams) => opened?,
     };
     let root = archive.place();
-    // What it reads it reads once, and nothing of it is opened ahead. It is nobody's use of a file.
+    // The agent reads each file once, so nothing is opened ahead. Its reads are no use of a file.
     let switches = Switches {
         open_prefetch: false,
         readdir_prefetch: false,

@@ -205,7 +205,7 @@ fn failout(option: &str, seconds: &str) -> Result<u32> {
     seconds.filter(|seconds| *seconds <= FAILOUT_MAX_S).ok_or_else(|| bad_value(option, why))
 }
 
-/// What the daemon of a mount was started with stays.
+/// Refuses to change options with which the daemon of a mount was started.
 pub(super) fn fixed(option: &str) -> Fault {
     Fault::new(Code::BadArgument)
         .what("cannot remount with the option")

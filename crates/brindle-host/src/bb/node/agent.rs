@@ -184,7 +184,7 @@ impl Agent {
                 self.clean.set();
                 return Ok(first);
             }
-            // It is tried again with the next registration, which says that the node lives all the same.
+            // The node tries again with the next registration, which says that it lives all the same.
             Err(fault) => {
                 tracing::warn!(code = %fault.code, "a mount that no living buffer has stays: {fault}")
             }
@@ -209,7 +209,7 @@ impl Agent {
             buffers.retain(|_, lock| Arc::strong_count(lock) > 1);
             buffers.entry(order.serial).or_default().clone()
         };
-        // Whoever ordered asks again; those that wait would delay the look for what is surplus.
+        // The orchestrator asks again; orders that wait would delay the look for surplus mounts.
         let _buffer = lock.try_lock_for(ORDER_WAIT).ok_or_else(|| {
             Fault::new(Code::NodeAway)
                 .what("cannot begin an order for the buffer of job")
@@ -310,7 +310,7 @@ async fn off_thread<T: Send + 'static>(
 ) -> Result<T> {
     let (tell, told) = oneshot::channel();
     let run = move || {
-        // Nobody waits any more when the connection has ended; what was ordered is done all the same.
+        // When the connection has ended nobody waits for the answer; the order is carried out all the same.
         let _ = tell.send(work());
     };
     std::thread::Builder::new()

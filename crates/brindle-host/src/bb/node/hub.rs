@@ -66,7 +66,7 @@ pub struct Registration {
     pub address: String,
     /// The key of its host.
     pub key: KeyId,
-    /// What its agent says.
+    /// Words of its agent.
     pub request: NodeRegisterReq,
     conn: Arc<ServerConn>,
     answer: oneshot::Sender<Result<NodeRegisterResp>>,

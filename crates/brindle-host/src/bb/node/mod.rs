@@ -28,7 +28,7 @@ use super::orchestrator::short;
 use super::{PRIVATE, SWAP, make_dir, private_name, swap, swap_name, unmount};
 use crate::{Host, mounts, requirements, system};
 
-/// What root of another node has put into a buffer gives nobody rights on this one.
+/// Mount options: files that root of another node has put into a buffer give nobody rights on this one.
 const SAFE: &str = "-onosuid,nodev";
 
 /// Longest name of a mount.
@@ -42,7 +42,7 @@ pub enum Node<'a> {
     Remote {
         /// The agents.
         hub: &'a Hub,
-        /// This process.
+        /// The present process.
         host: &'a Host,
         /// Name of the node.
         name: &'a str,
@@ -145,7 +145,7 @@ impl Places<'_> {
     fn bind_private(&self, job: &str) -> Result<()> {
         let at = self.at(&private_name(job));
         if mounts::find(&at).is_some() {
-            // What an earlier try has left may be of a daemon that has died.
+            // A mount that an earlier try has left may be of a daemon that has died.
             unmount::unbind(&at)?;
         }
         let own = Dir::root(&self.at(job))?.enter(PRIVATE)?.enter(self.node)?;
@@ -221,7 +221,7 @@ impl Places<'_> {
         }
         swap::turn_off(&file, self.node)?;
         self.end(&swap_name(job))?;
-        // One that is not there, or that somebody put something into, is none of the buffer.
+        // A directory that is not there, or has contents, does not belong to the buffer.
         let _ = std::fs::remove_dir(&at);
         Ok(())
     }
@@ -260,7 +260,7 @@ impl Places<'_> {
         }
         for entry in std::fs::read_dir(&self.root).into_iter().flatten().flatten() {
             if !kept.contains(&*entry.file_name().to_string_lossy()) {
-                // What is not empty was not made for a mount.
+                // A directory with contents was not made for a mount.
                 let _ = std::fs::remove_dir(entry.path());
             }
         }

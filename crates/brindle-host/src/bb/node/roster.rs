@@ -191,7 +191,7 @@ impl Orchestrator<'_> {
         }
         let buffers = self.store.buffers()?;
         let is_named = |name: &String| buffers.iter().any(|(_, b)| b.nodes.contains(name));
-        // One that has changed at this moment has come back, and stays.
+        // A node that has changed at this moment has come back, and stays.
         let mut idle = forgotten.iter().filter(|row| !is_named(&row.name));
         idle.try_for_each(|row| self.store.replace_node(row, None).map(drop))
     }
