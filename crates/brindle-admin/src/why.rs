@@ -268,7 +268,8 @@ fn target(part: &Part<'_>, name: Option<&str>, states: &BTreeMap<String, String>
         operations_per_second: own.map_or(0, Asked::count) as f64 / part.seconds,
         ms_per_operation: own.map_or(0.0, |own| ms(own.micros(), own.count())),
         busy: own.map_or(0.0, |own| part.busy(own)),
-        busy_others: others().map(|other| part.busy(other)).sum(),
+        // The sum of nothing is -0.0.
+        busy_others: others().map(|other| part.busy(other)).fold(0.0, |sum, busy| sum + busy),
         busiest_other: busiest.map(|other| other.name.to_owned()),
         operations: shown.map(|(op, micros)| (word(*op), *micros as f64 / all as f64)).collect(),
     }
@@ -527,6 +528,12 @@ mod tests {
         );
         assert_eq!(crowded.findings[0].evidence, "they take 0.50 s of its time each second, this one 0.01 s");
         let write = |name: &str, count, micros| did(name, Op::Write, count, micros, count * 4096);
+        let alone = why(
+            &Subject::Job("a".into()),
+            vec![("MDT0", vec![nothing("a")])],
+            vec![("MDT0", vec![did("a", Op::Create, 10_000, 100, 0)])],
+        );
+        assert_eq!(format!("{:.2}", alone.targets[0].busy_others), "0.00");
         let small = why(
             &Subject::User(1000),
             vec![("OST0", vec![write("1000", 0, 0)])],

@@ -88,7 +88,8 @@ fn named(word: &str, jobs: &Look) -> Result<Subject> {
             .why(e.to_string())
     };
     let uid = match word.parse() {
-        Ok(uid) => Some(uid),
+        // The number of no user is that of a job which servers have forgotten.
+        Ok(uid) => user_name(uid).map_err(failed)?.map(|_| uid),
         Err(_) => uid_of(word).map_err(failed)?,
     };
     // A word that is no user may be a job that servers have forgotten.
