@@ -40,8 +40,25 @@ pub(crate) fn said(cluster: &Cluster, host: &str, script: &str) -> String {
 
 /// Starts a script on a host, whose command line has a word by which it is found.
 pub(crate) fn start(cluster: &Cluster, host: &str, script: &str) -> Child {
+    starting(cluster, host, script).spawn().unwrap()
+}
+
+/// Starts a script on a host; what its programs complain of is kept in a file.
+pub(crate) fn start_kept(cluster: &Cluster, host: &str, script: &str, complaints: &Path) -> Child {
+    starting(cluster, host, script).stderr(fs::File::create(complaints).unwrap()).spawn().unwrap()
+}
+
+fn starting(cluster: &Cluster, host: &str, script: &str) -> Command {
     let mut command = Command::new(binary());
-    command.args(words(cluster, host, script)).stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap()
+    command.args(words(cluster, host, script)).stdin(Stdio::null()).stdout(Stdio::null());
+    command
+}
+
+/// Waits for a script that [`start_kept`] started, which has to succeed.
+pub(crate) fn succeeds(child: &mut Child, complaints: &Path) {
+    let ended = child.wait().unwrap();
+    let said = fs::read_to_string(complaints).unwrap();
+    assert!(ended.success(), "a program saw an error, {ended}: {said}");
 }
 
 /// Pids on the machine of the processes with exactly this command line.

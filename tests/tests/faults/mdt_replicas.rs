@@ -8,8 +8,8 @@ use std::process::Child;
 
 use brindle_tests::cluster::Cluster;
 
-use crate::bare_hosts::{said, start};
-use crate::dice::seed;
+use crate::bare_hosts::{said, start_kept, succeeds};
+use crate::dice::{rounds, seed};
 use crate::enrolment::{MOUNT, brindle, done, end, join, mount, serve};
 use crate::replicas::until_served;
 use crate::work::Work;
@@ -39,13 +39,14 @@ impl Names {
     pub(crate) fn begin(cluster: &Cluster, host: &'static str) -> Names {
         let dir = cluster.outside().join("names-of-work");
         fs::create_dir_all(&dir).unwrap();
-        let child = start(cluster, host, &format!("M={MOUNT}; S='{}'; {NAMES}", dir.display()));
+        let script = format!("M={MOUNT}; S='{}'; {NAMES}", dir.display());
+        let child = start_kept(cluster, host, &script, &dir.join("complaints"));
         Names { child, dir }
     }
 
     pub(crate) fn end(mut self, cluster: &Cluster, host: &str) {
         fs::write(self.dir.join("stop"), "").unwrap();
-        assert!(self.child.wait().unwrap().success(), "a program saw an error");
+        succeeds(&mut self.child, &self.dir.join("complaints"));
         let listed = |at: &str| said(cluster, host, &format!("cd {at} && {LISTED}"));
         let wanted = listed(&format!("{}/names", self.dir.display()));
         let found = listed(&format!("{MOUNT}/names"));
@@ -106,20 +107,22 @@ fn one_copy_of_the_mdt_becomes_two_a_member_hangs_the_primary_hangs_and_another_
     let (work, names) = (Work::begin(&cluster, "h4"), Names::begin(&cluster, "h4"));
     let added = done(&cluster, "h1", "target replica add MDT0000 --node h3");
     assert!(added.ends_with("serving on h2, complete on h2, h3"), "{added}");
-    assert!(cluster.dev(&["host", "freeze", "h3"]).ok());
-    work.goes_on();
-    until_served(&cluster, "h2", "degraded");
-    assert!(cluster.dev(&["host", "thaw", "h3"]).ok());
-    until_served(&cluster, "h2", "serving");
-    assert!(cluster.dev(&["host", "freeze", "h2"]).ok());
-    work.goes_on();
-    until_served(&cluster, "h3", "degraded");
-    assert!(cluster.dev(&["host", "thaw", "h2"]).ok());
-    until_served(&cluster, "h3", "serving");
-    let promoted = done(&cluster, "h1", "target replica promote MDT0000 --node h2");
-    assert!(promoted.contains("serving on h2"), "{promoted}");
-    work.goes_on();
-    until_served(&cluster, "h2", "serving");
+    for _ in 0..rounds() {
+        assert!(cluster.dev(&["host", "freeze", "h3"]).ok());
+        work.goes_on();
+        until_served(&cluster, "h2", "degraded");
+        assert!(cluster.dev(&["host", "thaw", "h3"]).ok());
+        until_served(&cluster, "h2", "serving");
+        assert!(cluster.dev(&["host", "freeze", "h2"]).ok());
+        work.goes_on();
+        until_served(&cluster, "h3", "degraded");
+        assert!(cluster.dev(&["host", "thaw", "h2"]).ok());
+        until_served(&cluster, "h3", "serving");
+        let promoted = done(&cluster, "h1", "target replica promote MDT0000 --node h2");
+        assert!(promoted.contains("serving on h2"), "{promoted}");
+        work.goes_on();
+        until_served(&cluster, "h2", "serving");
+    }
     // The set goes back to one member.
     done(&cluster, "h1", "target replica remove MDT0000 --node h3");
     until_served(&cluster, "h2", "serving");

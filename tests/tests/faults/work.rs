@@ -6,7 +6,7 @@ use std::process::Child;
 
 use brindle_tests::cluster::Cluster;
 
-use crate::bare_hosts::{said, start, until};
+use crate::bare_hosts::{said, start_kept, succeeds, until};
 use crate::enrolment::{MOUNT, mount};
 
 /// A stated bound: from the loss of a host to the first completed operation of every client.
@@ -35,7 +35,8 @@ impl Work {
     pub(crate) fn begin(cluster: &Cluster, host: &'static str) -> Work {
         let dir = cluster.outside().join("work");
         fs::create_dir_all(&dir).unwrap();
-        let child = start(cluster, host, &format!("M={MOUNT}; S='{}'; {WORK}", dir.display()));
+        let script = format!("M={MOUNT}; S='{}'; {WORK}", dir.display());
+        let child = start_kept(cluster, host, &script, &dir.join("complaints"));
         let work = Work { child, host, dir };
         work.goes_on();
         work
@@ -54,7 +55,7 @@ impl Work {
     /// Stops it, and compares every byte, also behind the caches of the client.
     pub(crate) fn end(mut self, cluster: &Cluster) {
         fs::write(self.dir.join("stop"), "").unwrap();
-        assert!(self.child.wait().unwrap().success(), "a program saw an error");
+        succeeds(&mut self.child, &self.dir.join("complaints"));
         let worst_ms = self.number("worst");
         eprintln!("slowest operation: {worst_ms} ms of {} files", self.number("done"));
         assert!(worst_ms < RECOVERY_LIMIT_MS, "{worst_ms} ms");
