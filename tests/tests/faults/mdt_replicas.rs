@@ -105,9 +105,9 @@ fn hosts_with_the_mdt_are_lost_with_their_disks_one_after_the_other_and_every_na
 fn one_copy_of_the_mdt_becomes_two_a_member_hangs_the_primary_hangs_and_another_is_promoted() {
     let (cluster, daemons) = made("mdt-replicas-hang", &format!("{ADD} --node h2"), (&["h2", "h3"], "h4"));
     let (work, names) = (Work::begin(&cluster, "h4"), Names::begin(&cluster, "h4"));
-    let added = done(&cluster, "h1", "target replica add MDT0000 --node h3");
-    assert!(added.ends_with("serving on h2, complete on h2, h3"), "{added}");
     for _ in 0..rounds() {
+        let added = done(&cluster, "h1", "target replica add MDT0000 --node h3");
+        assert!(added.ends_with("serving on h2, complete on h2, h3"), "{added}");
         assert!(cluster.dev(&["host", "freeze", "h3"]).ok());
         work.goes_on();
         until_served(&cluster, "h2", "degraded");
@@ -122,11 +122,11 @@ fn one_copy_of_the_mdt_becomes_two_a_member_hangs_the_primary_hangs_and_another_
         assert!(promoted.contains("serving on h2"), "{promoted}");
         work.goes_on();
         until_served(&cluster, "h2", "serving");
+        // The set goes back to one member.
+        done(&cluster, "h1", "target replica remove MDT0000 --node h3");
+        until_served(&cluster, "h2", "serving");
+        work.goes_on();
     }
-    // The set goes back to one member.
-    done(&cluster, "h1", "target replica remove MDT0000 --node h3");
-    until_served(&cluster, "h2", "serving");
-    work.goes_on();
     names.end(&cluster, "h4");
     work.end(&cluster);
     end(cluster, daemons);
