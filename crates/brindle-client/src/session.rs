@@ -434,6 +434,8 @@ impl Client {
 
     /// Declares opens, locks and appends again to the MDT of this term.
     async fn reclaim(&self, identity: Identity, mdt_term: u32) -> Result<(), Fault> {
+        // Before the handles are listed: one that a late answer brings is either among them or opened again.
+        self.session.view.send_modify(|v| v.era += 1);
         let handles: Vec<Arc<Handle>> =
             self.handles.all().into_iter().filter(|h| h.alive().is_ok()).collect();
         let locks = self.locks.all();

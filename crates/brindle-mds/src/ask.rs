@@ -153,7 +153,7 @@ async fn recall(mdt: &Mdt, ino: Ino, right: Recall, from: Vec<SessionId>) -> Res
     if brindle_stdx::planted("mds_recall_not_awaited") {
         for session in &from {
             let asked = mdt.notifier().ask(*session, Op::RecallNotice, encode_body(&question));
-            mdt.seams().spawn("recall", async move { drop(asked.await) });
+            mdt.spawn("recall", async move { drop(asked.await) });
         }
     } else {
         // Slow is not dead: who has bytes for an OST that is away says so, within its lease each time.

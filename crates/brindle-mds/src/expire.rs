@@ -47,7 +47,7 @@ pub async fn watch_leases(mdt: Arc<Mdt>) {
         mdt.seams().sleep_ms(LOOK_MS).await;
         for session in doubt.due(&mdt) {
             let mdt = mdt.clone();
-            mdt.clone().seams().spawn("session end", async move {
+            mdt.clone().spawn("session end", async move {
                 end(&mdt, session, "its lease ran out").await;
             });
         }
@@ -190,7 +190,7 @@ async fn fence(mdt: &Mdt, question: FenceSessionReq) {
         // After a long wait nobody listens any more.
         let _ = tell.send(());
     };
-    mdt.seams().spawn("fence", calls);
+    mdt.spawn("fence", calls);
     if mdt.seams().timeout_ms(FENCE_WAIT_MS, told).await.is_none() {
         tracing::warn!(%session, "an OST does not answer; it is told of the fence before it serves again");
     }
@@ -274,7 +274,7 @@ pub async fn reservations(mdt: &Mdt, ended: &BTreeSet<SessionId>) -> Result<()> 
 /// written before), however long its OSTs are away. One whose disk fails is waited for only so long.
 pub fn recover_in_background(mdt: &Mdt, ino: Ino, fence: Option<FenceSessionReq>, is_owed: bool) {
     let Some(mdt) = mdt.me() else { return };
-    mdt.clone().seams().spawn("recover file", async move {
+    mdt.clone().spawn("recover file", async move {
         let mut tries = 0;
         while let Err(fault) = recover(&mdt, ino, fence.as_ref(), is_owed, tries >= RECOVER_TRIES).await {
             tries += 1;

@@ -202,7 +202,7 @@ fn share_again(mdt: &Mdt, declared_by: SessionId) {
     };
     for (ino, holder) in shared {
         let Some(mdt) = mdt.me() else { return };
-        mdt.clone().seams().spawn("share file", async move {
+        mdt.clone().spawn("share file", async move {
             if let Err(fault) = exclusive_back(&mdt, ino, holder).await {
                 tracing::error!(%holder, inode = %ino.fid(), %fault, "a sole writer was not told of others");
             }

@@ -192,7 +192,7 @@ impl MdsService {
         }
         let is_ending = self.mdt.live().ending.contains(&id);
         if let Some(mdt) = self.mdt.me().filter(|_| !is_ending) {
-            mdt.clone().seams().spawn("session end", async move { expire::end(&mdt, id, TIGHTER).await });
+            mdt.clone().spawn("session end", async move { expire::end(&mdt, id, TIGHTER).await });
         }
         Err(Fault::new(Code::StaleSession).subject(format!("{id} of epoch {}", call.epoch)).why(TIGHTER))
     }
@@ -214,7 +214,10 @@ impl Service for MdsService {
 
     fn request(self: Arc<Self>, conn: Arc<ServerConn>, frame: Frame) -> BoxFuture<'static, Frame> {
         Box::pin(async move {
-            let mut reply = match self.answer(&conn, &frame).await {
+            let answered = self.mdt.stopped().until(self.answer(&conn, &frame)).await;
+            let is_left_to_another = self.gate.has_owner() && self.mdt.engine().failed().is_some();
+            let answer = answered.filter(|_| !is_left_to_another);
+            let mut reply = match answer.unwrap_or_else(|| Err(Fault::new(Code::NotOwner))) {
                 Ok((body, news)) => {
                     let mut reply = Frame::reply_to(&frame.header, body);
                     if reply.body.first() == Some(&1) {

@@ -91,7 +91,16 @@ impl Handle {
 
     /// Closes its connections and ends its background work, as a kill would.
     pub fn stop(&self) {
+        // In this order: no request goes on, and nobody hears of one, once the way to other servers is closed.
+        self.member.stop_serving();
+        self.mdt().stop();
         self.member.stop();
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.stop();
     }
 }
 

@@ -35,6 +35,8 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: &SetattrReq, size_bytes: u64) -
     let made = match cut.await? {
         Some(file) => match cut_objects(mdt, &file, size_bytes).await {
             Ok(made) => Some(made),
+            // No OST has said that. The cut is begun, and the next start of the MDT finishes it.
+            Err(fault) if fault.code == Code::Shutdown => return Err(fault),
             Err(fault) => return Err(give_up(mdt, &file, size_bytes, &busy, fault).await?),
         },
         None => None,

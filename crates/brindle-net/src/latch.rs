@@ -1,6 +1,7 @@
 //! A flag that is set once and can be waited for by many: how tasks of one connection tell each other to end.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 
 use tokio::sync::Notify;
 
@@ -32,12 +33,19 @@ impl Latch {
         }
     }
 
-    /// Runs `work` unless and until the latch is set; `None` then.
+    /// Runs `work` unless and until the latch is set; `None` then. `work` takes no step more once it is set. Work that is done at once never waits
+    /// for the latch, and costs no more than a look at it.
     pub async fn until<T>(&self, work: impl Future<Output = T>) -> Option<T> {
-        tokio::select! {
-            biased;
-            () = self.wait() => None,
-            out = work => Some(out),
-        }
+        let (mut work, mut set) = (std::pin::pin!(work), std::pin::pin!(self.wait()));
+        std::future::poll_fn(|context| {
+            if self.is_set() {
+                return Poll::Ready(None);
+            }
+            if let Poll::Ready(out) = work.as_mut().poll(context) {
+                return Poll::Ready(Some(out));
+            }
+            set.as_mut().poll(context).map(|()| None)
+        })
+        .await
     }
 }

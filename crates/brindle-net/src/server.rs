@@ -163,7 +163,7 @@ impl ServerHandle {
         std::iter::once(self.local_nid.clone()).chain(rails).collect()
     }
 
-    /// Closes the listener and every connection; requests that run go on, their replies are dropped.
+    /// Closes the listener and every connection; requests that run go on, but from this moment nobody hears how they end.
     pub fn stop(&self) {
         self.shared.stop.set();
     }

@@ -72,6 +72,11 @@ impl Gate {
         drop(self.lease.set(lease));
     }
 
+    /// Whether another host serves the target when this one cannot.
+    pub fn has_owner(&self) -> bool {
+        self.lease.get().is_some()
+    }
+
     /// The target is reached through this transport: hosts may do what its nodemaps say.
     pub fn behind(&self, transport: &dyn Transport) {
         if let Some(removed) = transport.removed_keys() {

@@ -181,6 +181,11 @@ impl Member {
         });
     }
 
+    /// Closes its connections. From this moment nobody hears how a request ends.
+    pub fn stop_serving(&self) {
+        self.server.stop();
+    }
+
     /// Closes its connections and ends its background work, as a kill would.
     pub fn stop(&self) {
         self.stop.set();

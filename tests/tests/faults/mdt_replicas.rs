@@ -8,7 +8,7 @@ use std::process::Child;
 
 use brindle_tests::cluster::Cluster;
 
-use crate::bare_hosts::{said, start_kept, succeeds};
+use crate::bare_hosts::{said, sh, start_kept, succeeds, until};
 use crate::dice::{rounds, seed};
 use crate::enrolment::{MOUNT, brindle, done, end, join, mount, serve};
 use crate::replicas::until_served;
@@ -129,6 +129,32 @@ fn one_copy_of_the_mdt_becomes_two_a_member_hangs_the_primary_hangs_and_another_
     }
     names.end(&cluster, "h4");
     work.end(&cluster);
+    end(cluster, daemons);
+}
+
+#[test]
+fn programs_that_wait_for_a_lock_do_not_keep_the_mdt_from_becoming_a_set_and_get_the_lock() {
+    let (cluster, daemons) = made("mdt-replicas-locks", &format!("{ADD} --node h2"), (&["h2", "h3"], "h4"));
+    let lock = |work: &str| format!("cd {MOUNT} && exec flock -x lock {work}");
+    let complaints = |name: &str| cluster.outside().join(name);
+    let held = format!("sh -c 'echo > held; while ! test -e end; do sleep 0.1; done'");
+    let mut holder = start_kept(&cluster, "h4", &lock(&held), &complaints("holder"));
+    until("the lock being held", || sh(&cluster, "h4", &format!("test -e {MOUNT}/held")).ok());
+    let mut waiter = start_kept(&cluster, "h4", &lock("touch got"), &complaints("waiter"));
+    until("a program waiting", || brindle(&cluster, "h4", &format!("waits {MOUNT}")).text.contains("lock"));
+    for _ in 0..2 {
+        done(&cluster, "h1", "target replica add MDT0000 --node h3");
+        until_served(&cluster, "h2", "serving");
+        done(&cluster, "h1", "target replica promote MDT0000 --node h3");
+        until_served(&cluster, "h3", "serving");
+        done(&cluster, "h1", "target replica promote MDT0000 --node h2");
+        done(&cluster, "h1", "target replica remove MDT0000 --node h3");
+    }
+    assert!(!sh(&cluster, "h4", &format!("test -e {MOUNT}/got")).ok(), "the lock was given to two");
+    said(&cluster, "h4", &format!("touch {MOUNT}/end"));
+    succeeds(&mut holder, &complaints("holder"));
+    succeeds(&mut waiter, &complaints("waiter"));
+    said(&cluster, "h4", &format!("test -e {MOUNT}/got"));
     end(cluster, daemons);
 }
 

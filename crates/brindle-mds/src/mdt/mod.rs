@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use brindle_kv::LogPos;
+use brindle_net::latch::Latch;
 use brindle_stdx::Seams;
 use brindle_types::attr::Time;
 use brindle_types::{Change, Code, Fault, Ino, Pair, Result, SessionId};
@@ -80,6 +81,7 @@ pub struct Mdt {
     fences_version: AtomicU64,
     hearing: Hearing,
     access_times_since: Time,
+    stopped: Arc<Latch>,
     me: Weak<Mdt>,
 }
 
@@ -192,6 +194,7 @@ impl Mdt {
             fences_version: AtomicU64::new(u64::from(term) << 32),
             hearing,
             access_times_since,
+            stopped: Arc::default(),
             me: me.clone(),
         });
         Hearing::run(&mdt);
@@ -326,6 +329,25 @@ impl Mdt {
         &self.backups
     }
 
+    /// Ends requests and work in the background wherever they wait, as a kill would. What they wait for may never come: locks of other
+    /// programs, answers of clients whose connections are closed.
+    pub fn stop(&self) {
+        self.stopped.set();
+    }
+
+    /// Set when the MDT stops.
+    pub fn stopped(&self) -> &Latch {
+        &self.stopped
+    }
+
+    /// Runs work in the background, at most until the MDT stops.
+    pub fn spawn(&self, name: &'static str, work: impl Future<Output = ()> + Send + 'static) {
+        let stopped = self.stopped.clone();
+        self.seams.spawn(name, async move {
+            stopped.until(work).await;
+        });
+    }
+
     /// Reference to this MDT for a task of its own; `None` while the MDT is shutting down.
     pub fn me(&self) -> Option<Arc<Mdt>> {
         self.me.upgrade()
@@ -381,14 +403,21 @@ impl Mdt {
         self.run(call, Fence::Checked, None, f).await
     }
 
-    /// Reads rows and volatile state at one moment. Returns when the log holds everything that was seen.
+    /// Reads rows and volatile state at one moment. Returns when the log holds everything that was seen, also where that is a refusal.
     pub async fn read<R, F>(&self, f: F) -> Result<R>
     where
         F: FnOnce(&Txn<'_>) -> Result<R>,
     {
-        let (out, pos) = self.look(f)?;
-        self.engine.wait_reply(pos).await?;
-        Ok(out)
+        match self.look(f) {
+            Ok((out, pos)) => {
+                self.engine.wait_reply(pos).await?;
+                Ok(out)
+            }
+            Err(refusal) => {
+                self.engine.wait_reply(self.engine.last_pos()).await?;
+                Err(refusal)
+            }
+        }
     }
 
     /// Waits until everything acknowledged so far survives a power cut.
@@ -561,8 +590,8 @@ fn reply_row<R: Serialize>(out: &R) -> Bytes {
 
 /// Whether an outcome is the answer for good. After the others, the same request may be sent again.
 fn is_final<R>(outcome: &Result<R>) -> bool {
-    let passing =
-        [Code::StaleSession, Code::LogFailed, Code::KvDamaged, Code::Overloaded, Code::Disconnected];
+    use Code::{Disconnected, KvDamaged, LogFailed, NotOwner, Overloaded, Shutdown, StaleSession};
+    let passing = [StaleSession, LogFailed, KvDamaged, Overloaded, Disconnected, NotOwner, Shutdown];
     !matches!(outcome, Err(fault) if passing.contains(&fault.code))
 }
 

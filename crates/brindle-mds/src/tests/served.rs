@@ -250,6 +250,41 @@ fn what_comes_late_over_a_connection_that_its_client_has_given_up_changes_nothin
     });
 }
 
+#[test]
+fn an_mdt_that_stops_lets_go_of_requests_that_wait() {
+    run(async {
+        let cluster = Cluster::formatted().await;
+        let mdt = cluster.start_with(any_nid(), LEASE_MS).await;
+        let nid = mdt.local_nid().clone();
+        let (a, b) = (Client::connect(&cluster, &nid, 1).await, Client::connect(&cluster, &nid, 2).await);
+        let ino = a.ask(create_req(Ino::ROOT, "f", RW)).await.expect("made").attr.ino;
+        let lock = LockState {
+            space: LockSpace::Posix,
+            owner: 1,
+            kind: LockKind::Write,
+            start: 0,
+            end: u64::MAX,
+            pid: 1,
+        };
+        a.ask(SetLockReq { ino, lock: lock.clone(), wait: false, request: 1 }).await.expect("locked");
+        // Nobody unlocks: the request of the other client waits for ever.
+        let waits = async move { b.ask(SetLockReq { ino, lock, wait: true, request: 1 }).await };
+        let waiting = tokio::spawn(waits);
+        while mdt.mdt().waits().list().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        let left = Arc::downgrade(mdt.mdt());
+        mdt.close().await.expect("closed");
+        drop(mdt);
+        assert_eq!(code(waiting.await.expect("no panic")), Some(Code::Disconnected));
+        let since = std::time::Instant::now();
+        while left.strong_count() > 0 {
+            assert!(since.elapsed().as_secs() < 10, "something of the MDT goes on");
+            cluster.seams.sleep_ms(1).await;
+        }
+    });
+}
+
 /// A lease that does not end while a loaded machine runs a test.
 const LEASE_MS: u32 = 60_000;
 

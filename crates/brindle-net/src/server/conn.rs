@@ -239,14 +239,19 @@ fn start(
             *stats.requests_by_op.entry(op).or_default() += 1;
         }
     }
-    let (service, conn, seams) = (shared.service.clone(), conn.clone(), shared.seams.clone());
-    shared.seams.spawn("server.request", async move {
+    let (shared, conn) = (shared.clone(), conn.clone());
+    shared.seams.clone().spawn("server.request", async move {
+        let (service, seams) = (shared.service.clone(), &shared.seams);
         let (began, header) = (seams.now(), frame.header.clone());
         let written_bytes = op.map_or(0, |op| usage::written_bytes(op, &frame));
         // Requests to other servers count for the same job.
         let answer = job::with(job, service.request(conn.clone(), frame)).await;
+        if shared.stop.is_set() {
+            // Such a request may have failed only because the server stops. Its caller asks again.
+            return;
+        }
         let mut reply = checked(answer, &header, conn.version);
-        reply.header.job_key = wall_ns(&seams);
+        reply.header.job_key = wall_ns(seams);
         if let Some(op) = op {
             let read_bytes = usage::read_bytes(op, &reply);
             let micros = seams.now().0.saturating_sub(began.0) / 1_000;

@@ -115,6 +115,23 @@ fn a_dropped_call_keeps_its_credits_until_its_reply() {
 }
 
 #[test]
+fn nobody_hears_how_a_request_ends_once_the_server_stops() {
+    run(async || {
+        // The task of the connection and that of the request are woken together: each round is another race.
+        for _ in 0..50 {
+            let setup = Setup::start(ServerConfig::default()).await;
+            let peer = setup.peer();
+            let waiting = tokio::spawn(async move { peer.call(request(GATED, "x")).await });
+            eventually(|| setup.service.running.load(Ordering::SeqCst) == 1).await;
+            setup.server.stop();
+            setup.service.gate.add_permits(1);
+            let outcome = waiting.await.expect("no panic").map(|reply| reply.body);
+            assert_eq!(outcome.map_err(|fault| fault.code), Err(Code::Disconnected));
+        }
+    });
+}
+
+#[test]
 fn servers_ask_clients_and_get_answers() {
     run(async || {
         let setup = Setup::start(ServerConfig::default()).await;
