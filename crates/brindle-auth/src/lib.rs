@@ -24,7 +24,7 @@ mod token;
 pub use authority::{Authority, CERTIFICATE_DAYS};
 pub use credentials::{Credentials, Pinned, Proof, proof_of, refusal};
 pub use identity::{HostKey, Identity};
-pub use mode::Mode;
+pub use mode::{Mode, Modes, NETWORKS_MAX};
 pub use name::{ClusterId, HOST_NAME_MAX, HostRole, KeyId, Name, Roles, check_host_name, sha256};
 pub use token::{Secret, Token, is_proof};
 

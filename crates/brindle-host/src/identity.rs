@@ -8,7 +8,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use brindle_auth::{Credentials, Identity, Mode};
+use brindle_auth::{Credentials, Identity, Mode, Modes};
 use brindle_net::{
     Connection, CredentialSource, Listener, NetError, Proving, Security, TcpTransport, Transport,
 };
@@ -129,36 +129,37 @@ pub fn find(given: Option<&Path>) -> Result<Option<Arc<IdentityFile>>> {
     if own.exists() { IdentityFile::open(own).map(Some) } else { Ok(None) }
 }
 
-/// The mode that was asked for; if none was, `auth` with an identity, and `none` without. Refused where an identity is needed and missing.
-pub fn mode(asked: Option<Mode>, has_identity: bool) -> Result<Mode> {
+/// The modes that were asked for; if none were, `auth` with an identity, and `none` without. Refused where an identity is needed and missing.
+pub fn modes(asked: Option<Modes>, has_identity: bool) -> Result<Modes> {
     match asked {
-        None if has_identity => Ok(Mode::Auth),
-        None => Ok(Mode::None),
-        Some(mode) if mode == Mode::None || has_identity => Ok(mode),
-        Some(mode) => Err(Fault::new(Code::NotEnrolled)
+        None if has_identity => Ok(Mode::Auth.into()),
+        None => Ok(Mode::None.into()),
+        Some(modes) if modes.strongest() == Mode::None || has_identity => Ok(modes),
+        Some(modes) => Err(Fault::new(Code::NotEnrolled)
             .what("cannot use the mode of protection")
-            .subject(mode.to_string())
+            .subject(modes.to_string())
             .why("this host has no identity, so it cannot prove who it is")
             .next("give one: --identity FILE")),
     }
 }
 
-/// Proof that a process gives and asks for. `mode` is the weakest in which frames of mounts may be protected. Servers and commands talk inside
-/// TLS, unless the mode is `none`.
-pub fn security(identity: Option<Arc<IdentityFile>>, mode: Mode, process: Process) -> Security {
+/// Proof that a process gives and asks for. `modes` are the weakest in which frames of mounts may be protected, in each network. Servers and
+/// commands talk inside TLS, unless the mode of the network is `none`.
+pub fn security(identity: Option<Arc<IdentityFile>>, modes: impl Into<Modes>, process: Process) -> Security {
+    let modes = modes.into();
     let Some(identity) = identity else {
-        let is_open = mode == Mode::None || process != Process::Server;
+        let is_open = modes.strongest() == Mode::None || process != Process::Server;
         return if is_open { Security::none() } else { Security::own_host() };
     };
-    let connects = match process {
+    let connects = modes.map(|mode| match process {
         _ if mode == Mode::None => Mode::None,
         Process::Mount => mode,
         Process::Server | Process::Command => Mode::Privacy,
-    };
+    });
     Security {
         proving: Proving::Identity(identity),
         connects,
-        accepts: mode,
+        accepts: modes,
         admits_strangers: false,
         removed: Arc::default(),
     }

@@ -113,7 +113,7 @@ impl Transport for TcpTransport {
     }
 
     fn accepts_anybody(&self) -> bool {
-        self.security.accepts == Mode::None
+        self.security.accepts.weakest() == Mode::None
     }
 
     fn listen(&self, nid: &Nid) -> BoxFuture<'static, Result<Box<dyn Listener>, NetError>> {

@@ -14,7 +14,7 @@
 use std::io::{Read, Write};
 use std::sync::Arc;
 
-use brindle_auth::{ClusterId, Credentials, Mode, Pinned, proof_of, refusal};
+use brindle_auth::{ClusterId, Credentials, Mode, Modes, Pinned, proof_of, refusal};
 use brindle_stdx::Seams;
 use brindle_types::{Code, Fault, Nid, Result as FaultResult};
 use brindle_wire::frame::MAGIC;
@@ -69,10 +69,10 @@ pub enum Proving {
 pub struct Security {
     /// Proof that it gives.
     pub proving: Proving,
-    /// The weakest mode in which it connects; without an identity it connects in `none`.
-    pub connects: Mode,
-    /// The weakest mode in which it accepts. Without an identity nothing but root of this machine is accepted, unless this is `none`.
-    pub accepts: Mode,
+    /// The weakest mode in which it connects, in each network; without an identity it connects in `none`.
+    pub connects: Modes,
+    /// The weakest mode in which it accepts, in each network. Without an identity nothing but root of this machine is accepted, unless this is `none`.
+    pub accepts: Modes,
     /// Whether hosts without a certificate may connect, to join.
     pub admits_strangers: bool,
     /// Hosts that are let in no more.
@@ -82,14 +82,14 @@ pub struct Security {
 impl Security {
     /// Asks for nothing and proves nothing.
     pub fn none() -> Security {
-        let (connects, accepts) = (Mode::None, Mode::None);
+        let (connects, accepts) = (Mode::None.into(), Mode::None.into());
         let removed = Arc::default();
         Security { proving: Proving::Nothing, connects, accepts, admits_strangers: false, removed }
     }
 
     /// Connects from this host alone: no identity, and none asked for, but root's.
     pub fn own_host() -> Security {
-        Security { accepts: Mode::Auth, ..Security::none() }
+        Security { accepts: Mode::Auth.into(), ..Security::none() }
     }
 
     /// Makes a connection out of a stream that this side has opened.
@@ -101,12 +101,13 @@ impl Security {
     ) -> Result<Connection, NetError> {
         // Before the handshake: its small records would wait for acknowledgements, 40 ms each.
         super::set_options(&stream)?;
+        let least = self.connects.of(nid.rail);
         let session = match &self.proving {
             Proving::Nothing => return plain(stream, nid, Caller::Known, seams),
-            Proving::Identity(_) if self.connects == Mode::None => {
+            Proving::Identity(_) if least == Mode::None => {
                 return plain(stream, nid, Caller::Known, seams);
             }
-            Proving::Identity(source) => source.current().and_then(|c| c.connecting(self.connects)),
+            Proving::Identity(source) => source.current().and_then(|c| c.connecting(least)),
             Proving::Token { cluster, authority } => Pinned::connecting(*cluster, *authority),
         };
         let mut tls = Tls::from(session.map_err(NetError::bad)?);
@@ -134,8 +135,11 @@ impl Security {
         let Proving::Identity(source) = &self.proving else {
             let caller = Caller::Host { port, proof: None };
             let is_own_root = is_loopback && caller.is_no_administrator().is_none();
-            let caller =
-                if self.accepts == Mode::None || is_own_root { caller } else { not_proven(&peer, self) };
+            let caller = if self.accepts.of(peer.rail) == Mode::None || is_own_root {
+                caller
+            } else {
+                not_proven(&peer, self)
+            };
             return plain(stream, peer, caller, seams);
         };
         let accepting = self.shake_hands(source, stream, (peer, port), seams);
@@ -155,14 +159,14 @@ impl Security {
         }
         if first[0] != HANDSHAKE_RECORD {
             // A frame: whoever is not let in hears so in the answer to it.
-            let caller = match self.accepts {
+            let caller = match self.accepts.of(peer.rail) {
                 Mode::None => Caller::Host { port, proof: None },
                 _ => not_proven(&peer, self),
             };
             return plain(stream, peer, caller, seams);
         }
         let about = |fault: Fault| NetError::bad(fault.subject(peer.to_string()));
-        let least = self.accepts.max(Mode::Auth);
+        let least = self.accepts.of(peer.rail).max(Mode::Auth);
         let session = source.current().and_then(|c| c.accepting(least, self.admits_strangers));
         let mut tls = Tls::from(session.map_err(about)?);
         shake(&mut stream, &mut tls).await.map_err(|e| named(e, &peer))?;
@@ -194,7 +198,7 @@ fn not_proven(peer: &Nid, security: &Security) -> Caller {
         .subject(peer.to_string());
     let fault = match security.proving {
         Proving::Identity(_) => fault
-            .why(format!("this server asks for {}, or a stronger mode", security.accepts))
+            .why(format!("this server asks for {}, or a stronger mode", security.accepts.of(peer.rail)))
             .next("name the file of an identity: BRINDLE_IDENTITY=FILE, or the option identity"),
         _ => fault
             .why("this server belongs to no cluster: it answers root of its own host only")

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use brindle_auth::{Authority, ClusterId, Credentials, HostKey, HostRole, Identity, Mode, Name, Roles};
+use brindle_auth::{
+    Authority, ClusterId, Credentials, HostKey, HostRole, Identity, Mode, Modes, Name, Roles,
+};
 use brindle_stdx::Seams;
 use brindle_types::{Code, Fault, Nid, Result as FaultResult};
 use brindle_wire::frame::{Frame, Header, Kind};
@@ -56,7 +58,8 @@ impl Net {
         });
     }
 
-    fn transport(&self, proving: &Proving, least: Mode) -> TcpTransport {
+    fn transport(&self, proving: &Proving, least: impl Into<Modes>) -> TcpTransport {
+        let least = least.into();
         let security = Security {
             proving: proving.clone(),
             connects: least,
@@ -120,6 +123,27 @@ fn frames_arrive_in_every_mode_and_the_host_is_known() {
             let (mut accepted, mut made) = (accepted.expect("accepts"), made.expect("connects"));
             let Caller::Host { proof: Some(proof), .. } = accepted.caller.clone() else { panic!("no proof") };
             assert_eq!((proof.host.as_str(), proof.mode), ("c1", mode));
+            talk(&mut accepted, &mut made).await.expect("all arrives");
+        }
+    });
+}
+
+#[test]
+fn each_network_has_a_mode_of_its_own_at_both_ends() {
+    Net::run(|net| async move {
+        let modes = |text: &str| text.parse::<Modes>().expect("modes");
+        let (server, client) = (modes("privacy:tcp1=auth:tcp2=none"), modes("auth:tcp1=integrity:tcp2=none"));
+        let wanted = [Some(Mode::Privacy), Some(Mode::Integrity), None];
+        for (rail, wanted) in wanted.into_iter().enumerate() {
+            let (server, client) = (net.transport(&net.server, server), net.transport(&net.client, client));
+            let any = Nid { host: "127.0.0.1".to_owned(), port: 0, rail: rail as u8 };
+            let mut listener = server.listen(&any).await.expect("listens");
+            let at = listener.local_nid();
+            assert_eq!(at.rail, any.rail);
+            let (accepted, made) = tokio::join!(listener.accept(), client.connect(&at));
+            let (mut accepted, mut made) = (accepted.expect("accepts"), made.expect("connects"));
+            let Caller::Host { proof, .. } = accepted.caller.clone() else { panic!("refused") };
+            assert_eq!(proof.map(|proof| proof.mode), wanted);
             talk(&mut accepted, &mut made).await.expect("all arrives");
         }
     });

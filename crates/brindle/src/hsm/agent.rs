@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use brindle_admin::place::Source;
-use brindle_auth::Mode;
+use brindle_auth::Modes;
 use brindle_client::{Client, Switches};
 use brindle_host::announcement::Working;
 use brindle_host::control::MountHere;
@@ -51,8 +51,8 @@ pub struct Args {
     #[arg(long, env = "BRINDLE_IDENTITY", value_name = "FILE")]
     identity: Option<PathBuf>,
     /// The weakest protection of frames: auth, integrity, privacy or none
-    #[arg(long, env = "BRINDLE_SECURITY", value_name = "MODE", value_parser = crate::format::parse::<Mode>)]
-    security: Option<Mode>,
+    #[arg(long, env = "BRINDLE_SECURITY", value_name = "MODE", value_parser = crate::format::parse::<Modes>)]
+    security: Option<Modes>,
     /// Write the log to the end of this file; without it standard error, or /var/log/brindle/agent.log with --daemon
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,

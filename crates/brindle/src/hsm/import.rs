@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use brindle_admin::document;
-use brindle_auth::Mode;
+use brindle_auth::Modes;
 use brindle_client::Switches;
 use brindle_hsm::Archive;
 use brindle_hsm::import::tally::{Problem, Tally};
@@ -70,8 +70,8 @@ pub struct Args {
     #[arg(long, env = "BRINDLE_IDENTITY", value_name = "FILE")]
     identity: Option<PathBuf>,
     /// The weakest protection of frames: auth, integrity, privacy or none
-    #[arg(long, env = "BRINDLE_SECURITY", value_name = "MODE", value_parser = crate::format::parse::<Mode>)]
-    security: Option<Mode>,
+    #[arg(long, env = "BRINDLE_SECURITY", value_name = "MODE", value_parser = crate::format::parse::<Modes>)]
+    security: Option<Modes>,
     #[command(flatten)]
     output: Output,
     /// The file system: a path in a mount of it, or HOST[:PORT]:/FSNAME
@@ -251,7 +251,7 @@ struct Access<'a> {
     at: &'a At,
     what: &'a str,
     identity: Option<&'a Path>,
-    security: Option<Mode>,
+    security: Option<Modes>,
 }
 
 fn carry_out(access: &Access<'_>, wanted: Wanted, for_people: bool) -> Result<ImportView> {

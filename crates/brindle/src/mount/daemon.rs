@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brindle_admin::place::Source;
-use brindle_auth::Mode;
+use brindle_auth::Modes;
 use brindle_client::{Client, MountConfig, Switches, control};
 use brindle_fuse::{Ended, EventLoop, MountHandle, MountOptions, MountSettings};
 use brindle_net::{TcpTransport, Transport};
@@ -126,7 +126,7 @@ pub struct Connect<'a> {
     /// The host's identity, if another one than usual.
     pub identity: Option<&'a Path>,
     /// The weakest protection of frames, if another one than usual.
-    pub security: Option<Mode>,
+    pub security: Option<Modes>,
     /// Mechanisms that it does without.
     pub switches: Switches,
     /// Whether every write is durable when it is answered.
@@ -156,9 +156,9 @@ fn joining(settings: &Settings) -> Connect<'_> {
 pub async fn connect(settings: &Connect<'_>, mdt_tasks: Arc<dyn Spawn>) -> Result<Arc<Client>> {
     let seams = brindle_stdx::real::seams(tokio::runtime::Handle::current());
     let identity = identity::find(settings.identity)?;
-    let mode = identity::mode(settings.security, identity.is_some())?;
+    let modes = identity::modes(settings.security, identity.is_some())?;
     let host = identity.as_ref().map_or_else(|| Ok(brindle_host::name()), |identity| identity.host())?;
-    let security = identity::security(identity.clone(), mode, identity::Process::Mount);
+    let security = identity::security(identity.clone(), modes, identity::Process::Mount);
     let over_tcp = TcpTransport::new(seams.clone()).over_tcp_only().secured(security.clone());
     let tcp = TcpTransport::new(seams.clone()).secured(security);
     let tcp = if settings.switches.local_sockets { tcp } else { tcp.over_tcp_only() };
@@ -220,8 +220,8 @@ fn keep(seams: &Seams, over_tcp: TcpTransport, identity: Arc<IdentityFile>, host
 pub fn keep_certificate(mgs: Vec<Nid>) -> Result<()> {
     let Some(identity) = identity::find(None)? else { return Ok(()) };
     let seams = brindle_stdx::real::seams(tokio::runtime::Handle::current());
-    let mode = identity::mode(None, true)?;
-    let security = identity::security(Some(identity.clone()), mode, identity::Process::Mount);
+    let modes = identity::modes(None, true)?;
+    let security = identity::security(Some(identity.clone()), modes, identity::Process::Mount);
     let over_tcp = TcpTransport::new(seams.clone()).over_tcp_only().secured(security);
     let host = identity.host()?;
     keep(&seams, over_tcp, identity, &host, mgs);

@@ -14,7 +14,7 @@ mod umount;
 
 use std::path::PathBuf;
 
-use brindle_auth::Mode;
+use brindle_auth::Modes;
 use brindle_types::Result;
 
 pub use daemon::{Connect, connect, keep_certificate};
@@ -55,9 +55,10 @@ pub struct Args {
     /// The host's identity, with which it proves who it is; /etc/brindle/identity.pem where there is one
     #[arg(long, env = "BRINDLE_IDENTITY", value_name = "FILE")]
     identity: Option<PathBuf>,
-    /// The weakest protection of frames: auth, integrity, privacy or none; 'auth' with an identity, else 'none'
-    #[arg(long, env = "BRINDLE_SECURITY", value_name = "MODE", value_parser = crate::format::parse::<Mode>)]
-    security: Option<Mode>,
+    /// The weakest protection of frames: auth, integrity, privacy or none; 'auth' with an identity, else 'none'. Networks can have modes of
+    /// their own: auth:tcp1=privacy
+    #[arg(long, env = "BRINDLE_SECURITY", value_name = "MODE", value_parser = crate::format::parse::<Modes>)]
+    security: Option<Modes>,
     /// Where to serve metrics over HTTP; port 0 for any free one, 'none' for not at all
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
     metrics: String,

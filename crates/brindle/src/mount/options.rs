@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use brindle_auth::Mode;
+use brindle_auth::Modes;
 use brindle_types::{Code, Fault, Result};
 
 use brindle_client::Switches;
@@ -87,7 +87,7 @@ pub struct Settings {
     /// The host's identity, if another one than usual.
     pub identity: Option<PathBuf>,
     /// The weakest protection of frames, if another one than usual.
-    pub security: Option<Mode>,
+    pub security: Option<Modes>,
     /// Address of the metrics, or `none`.
     pub metrics: String,
     /// Threads.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use brindle_auth::Mode;
+use brindle_auth::Modes;
 use brindle_client::{Client, Switches};
 use brindle_host::announcement::Working;
 use brindle_host::control::MountHere;
@@ -67,8 +67,8 @@ pub struct PlaceArgs {
     #[arg(long, env = "BRINDLE_IDENTITY", value_name = "FILE")]
     identity: Option<PathBuf>,
     /// The weakest protection of frames: auth, integrity, privacy or none
-    #[arg(long, env = "BRINDLE_SECURITY", value_name = "MODE", value_parser = crate::format::parse::<Mode>)]
-    security: Option<Mode>,
+    #[arg(long, env = "BRINDLE_SECURITY", value_name = "MODE", value_parser = crate::format::parse::<Modes>)]
+    security: Option<Modes>,
 }
 
 impl PlaceArgs {

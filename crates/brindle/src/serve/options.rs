@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use brindle_auth::Mode;
+use brindle_auth::Modes;
 use brindle_host::enrolment::{CONF_DIR, SERVE_FILE};
 use brindle_layout::{HIGH_WATER_PERCENT_DEFAULT, HIGH_WATER_PERCENT_RANGE};
 use brindle_types::{Code, Fault, Result};
@@ -65,9 +65,10 @@ pub struct Options {
     /// The host's identity: others must prove that they are of the same cluster. /etc/brindle/identity.pem where there is one
     #[arg(long, env = "BRINDLE_IDENTITY", value_name = "FILE")]
     pub identity: Option<PathBuf>,
-    /// The weakest protection that mounts may use: auth, integrity, privacy or none; 'auth' with an identity, else 'none'
-    #[arg(long, env = "BRINDLE_SECURITY", value_name = "MODE", value_parser = crate::format::parse::<Mode>)]
-    pub security: Option<Mode>,
+    /// The weakest protection that mounts may use: auth, integrity, privacy or none; 'auth' with an identity, else 'none'. Networks can have
+    /// modes of their own: auth:tcp1=privacy
+    #[arg(long, env = "BRINDLE_SECURITY", value_name = "MODE", value_parser = crate::format::parse::<Modes>)]
+    pub security: Option<Modes>,
     /// Keys of hosts that are not let in, one a line, beside those that the cluster has removed; for burst buffers that have given a node up
     #[arg(long, env = "BRINDLE_REFUSE", value_name = "FILE")]
     pub refuse: Option<PathBuf>,
@@ -288,7 +289,7 @@ impl Options {
             ("advertise", or_none(&self.advertise)),
             ("host", or_none(&self.host)),
             ("identity", self.identity.as_ref().map(|path| path.display().to_string()).unwrap_or_default()),
-            ("security", self.security.map(|mode| mode.to_string()).unwrap_or_default()),
+            ("security", self.security.map(|modes| modes.to_string()).unwrap_or_default()),
             ("refuse", self.refuse.as_ref().map(|path| path.display().to_string()).unwrap_or_default()),
             ("metrics", self.metrics.clone()),
             ("log", self.log.as_ref().map(|l| l.display().to_string()).unwrap_or_default()),

@@ -247,13 +247,13 @@ fn show(registry: &Registry, service: &Service) {
 async fn start_all(options: &Options, registry: &Registry, ready_json: bool) -> Result<Served> {
     let seams = brindle_stdx::real::seams(tokio::runtime::Handle::current());
     let identity = identity::find(options.identity.as_deref())?;
-    let mode = identity::mode(options.security, identity.is_some())?;
+    let modes = identity::modes(options.security, identity.is_some())?;
     let host = host_name(options, identity.as_deref())?;
     let daemon_lock = match &identity {
         Some(identity) if options.assigned => Some(daemon_lock(conf_of(identity.path()))?),
         _ => None,
     };
-    let security = identity::security(identity.clone(), mode, identity::Process::Server);
+    let security = identity::security(identity.clone(), modes, identity::Process::Server);
     let mut found = Vec::new();
     for dir in &options.dir {
         found.push(Found::lock(dir, &seams)?);
