@@ -8,17 +8,19 @@
 mod command;
 mod leftovers;
 mod power;
+mod turn;
 mod watchdog;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
 pub use command::Output;
 use command::Starter;
+pub use turn::Turn;
 pub use watchdog::Watchdog;
 
 /// Base directory of clusters: on a disk, because tmpfs has no O_DIRECT and no honest fsync.
@@ -30,7 +32,6 @@ const COMMAND_LIMIT: Duration = Duration::from_secs(90);
 /// Longest time until a killed process is gone.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
 
-static SERIAL: Mutex<()> = Mutex::new(());
 static COUNTER: AtomicU32 = AtomicU32::new(0);
 
 /// Cluster to start.
@@ -128,7 +129,7 @@ pub struct Cluster {
     mounts: Vec<PathBuf>,
     watchdog: Watchdog,
     starter: Mutex<Starter>,
-    _serial: MutexGuard<'static, ()>,
+    _turn: Turn,
 }
 
 impl Cluster {
@@ -205,7 +206,8 @@ impl Cluster {
 
     /// The place for a cluster, with a watchdog, and nothing in it.
     fn prepare(name: &str, options: &Options) -> Cluster {
-        let serial = alone();
+        // Hosts that are only waited for share the machine.
+        let turn = if options.mounts == 0 { Turn::beside_another() } else { Turn::alone() };
         leftovers::sweep();
         // SAFETY: geteuid only reads the process's credentials.
         assert_eq!(unsafe { libc::geteuid() }, 0, "these tests mount file systems, which needs root");
@@ -221,7 +223,7 @@ impl Cluster {
         let mounts: Vec<PathBuf> = points.iter().take(options.mounts).map(|at| base.join(at)).collect();
         let watchdog = Watchdog::start(name, &base, options.limit);
         let starter = Mutex::new(Starter::new());
-        Cluster { base, name: name.to_owned(), mounts, watchdog, starter, _serial: serial }
+        Cluster { base, name: name.to_owned(), mounts, watchdog, starter, _turn: turn }
     }
 
     fn dev_up(&self, options: &Options) -> Output {
@@ -430,8 +432,8 @@ impl Drop for Cluster {
 }
 
 /// Held by a test that has processes of its own kind, so that no cluster runs beside it.
-pub fn alone() -> MutexGuard<'static, ()> {
-    SERIAL.lock().unwrap_or_else(PoisonError::into_inner)
+pub fn alone() -> Turn {
+    Turn::alone()
 }
 
 /// The binary under test.

@@ -4,12 +4,11 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use brindle_tests::child::output;
-use brindle_tests::cluster::{alone, binary};
+use brindle_tests::cluster::{Turn, alone, binary};
 use brindle_tests::users::{ANN, run_as};
 
 use crate::dice::{Dice, seed};
@@ -39,7 +38,7 @@ struct Slurm {
     work: PathBuf,
     nodes: usize,
     pool_mib: u64,
-    _alone: MutexGuard<'static, ()>,
+    _alone: Turn,
 }
 
 impl Slurm {
