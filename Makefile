@@ -1,5 +1,5 @@
 # The front door. Each target first sees to it that a Rust toolchain is there, then hands over to `cargo xtask`,
-# where the logic is. Variables: MNT and STATE (places of the demo), SEED (simulation), SECONDS_EACH (soak), PEERS and PACKAGE (options).
+# where the logic is. Variables: MNT and STATE (places of the demo), SEED (simulation), SECONDS_EACH (soak), PEERS, SEEDS and PACKAGE (options).
 .POSIX:
 .SUFFIXES:
 XTASK = sh xtask/need-cargo.sh && exec cargo xtask
@@ -19,6 +19,7 @@ help:
 	@echo 'make sim-teeth  check that the simulator catches every planted bug'
 	@echo 'make bench      figures of a mount beside the local file system, row in bench/runs/'
 	@echo 'make peers      the same programs on GlusterFS, MooseFS, CephFS, ext4 and Brindle; as root (PEERS=OPTIONS)'
+	@echo 'make seeds      what the seed documents measured, again, as shares of what the links allow; as root (SEEDS="--quick gsi")'
 	@echo 'make lint       formatting, clippy, tidy'
 	@echo 'make fmt        format the sources'
 	@echo 'make docs       write the generated documents again'
@@ -51,6 +52,8 @@ bench:
 	@$(XTASK) bench
 peers:
 	@$(XTASK) peers $(PEERS)
+seeds:
+	@$(XTASK) seeds $(SEEDS)
 fmt:
 	@$(XTASK) fmt
 lint:
@@ -58,4 +61,4 @@ lint:
 docs:
 	@$(XTASK) docs
 
-.PHONY: help build dist package container demo demo-cluster demo-slurm down test soak sim sim-teeth bench peers fmt lint docs
+.PHONY: help build dist package container demo demo-cluster demo-slurm down test soak sim sim-teeth bench peers seeds fmt lint docs

@@ -11,6 +11,7 @@
 //! | [`demo`] | the tour of `make demo`, and its end |
 //! | [`bench`] | figures of a mount beside the local file system |
 //! | [`peers`] | figures of Brindle beside other file systems, each set up here |
+//! | [`seeds`] | what the seed documents measured, again, as a share of what the links allow |
 //! | [`soak`] | the long forms of everything |
 //! | [`package`] | a Debian package, an image, and hosts on which it is tried |
 //! | [`docs`] | documents generated from the sources |
@@ -32,6 +33,7 @@ mod package;
 mod peers;
 mod report;
 mod run;
+mod seeds;
 mod setup;
 mod sim;
 mod soak;
@@ -85,6 +87,11 @@ const COMMANDS: &[Command] = &[
         name: "peers",
         about: "measure Brindle beside GlusterFS, MooseFS, CephFS, ext4 and a FUSE passthrough",
         run: peers::run,
+    },
+    Command {
+        name: "seeds",
+        about: "`seeds [--quick] [PLACE...]`: the seed documents' network figures again, as shares of the limit",
+        run: seeds::run,
     },
     Command { name: "soak", about: "the long forms; `soak STEP...` only these", run: soak::run },
     Command {

@@ -61,8 +61,9 @@ const TOOLS: &[Tool] = &[
         packages: &["prometheus"],
         targets: &["test", "soak"],
     },
+    Tool { probe: &["iperf3", "--version"], packages: &["iperf3"], targets: &["seeds"] },
     Tool { probe: &["gzip", "--version"], packages: &["gzip"], targets: &["test"] },
-    Tool { probe: &["ip", "-V"], packages: &["iproute2"], targets: &["test", "soak", "peers"] },
+    Tool { probe: &["ip", "-V"], packages: &["iproute2"], targets: &["test", "soak", "peers", "seeds"] },
     Tool {
         probe: &["sh", "-c", "nsenter -V && unshare -V && fstrim -V && losetup -V"],
         packages: &["util-linux", "mount"],

@@ -1,0 +1,87 @@
+//! `make seeds`: what the seed documents measured, again on hosts of this machine, as a share of what the links allow.
+//!
+//! Each *place* is a cluster of hosts (network namespaces) whose links let pass a thousandth, a hundredth or a tenth of what those of the document
+//! did. First plain TCP in the same place says what the links allow (`iperf3`, both ways); then `brindle bench` runs the document's load on mounts of
+//! the client hosts. A row is the best of its sweep, as in the documents, and is shown beside the document's own share.
+//!
+//! | module | does |
+//! |---|---|
+//! | [`rows`] | places and rows, with what the documents say |
+//! | [`place`] | a cluster of hosts, its limit, loads on it |
+//! | [`report`] | `bench/seeds/DATE-COMMIT.md`, `.json` and `.svg` |
+
+mod place;
+mod report;
+mod rows;
+
+use std::path::Path;
+
+use crate::run::interrupted;
+use crate::{Session, setup};
+use place::Running;
+use report::Figure;
+use rows::{PLACES, Place};
+
+const USAGE: &str = "usage: cargo xtask seeds [--quick] [--release] [PLACE...]";
+
+/// `cargo xtask seeds [--quick] [--release] [PLACE...]`; `--release` measures the binary of `make build`, which is slower and sooner there.
+pub fn run(session: &Session) -> Result<(), String> {
+    let (flags, names): (Vec<&String>, Vec<&String>) =
+        session.args.iter().partition(|word| word.starts_with('-'));
+    if let Some(unknown) = flags.iter().find(|flag| !["--quick", "--release"].contains(&flag.as_str())) {
+        return Err(format!("{unknown} is no option of it\n  next: {USAGE}"));
+    }
+    let known: Vec<&str> = PLACES.iter().map(|place| place.name).collect();
+    if let Some(unknown) = names.iter().find(|name| !known.contains(&name.as_str())) {
+        return Err(format!("no place is called '{unknown}'\n  next: name some of {}", known.join(", ")));
+    }
+    let has = |flag: &str| flags.iter().any(|given| *given == flag);
+    let seconds = if has("--quick") { rows::SECONDS_QUICK } else { rows::SECONDS };
+    setup::need("seeds")?;
+    let program = if has("--release") {
+        crate::build(session)?;
+        session.brindle()
+    } else {
+        crate::dist(session)?;
+        session.dist()
+    };
+    let mut figures = Vec::new();
+    for place in PLACES.iter().filter(|p| names.is_empty() || names.iter().any(|name| *name == p.name)) {
+        println!("\n{}: {}", place.name, place.about);
+        let measured = measure(session, &program, place, seconds)?;
+        measured.iter().for_each(|figure| println!("  {}", figure.line()));
+        figures.extend(measured);
+    }
+    report::write(session, &figures, seconds)
+}
+
+/// All rows of a place. The place is gone when this returns.
+fn measure(
+    session: &Session,
+    program: &Path,
+    place: &'static Place,
+    seconds: u32,
+) -> Result<Vec<Figure>, String> {
+    let running = Running::up(session, place, program)?;
+    let limit = running.limit(seconds)?;
+    println!("  the links allow {} MB/s to the servers, {} MB/s from them (plain TCP)", limit.to, limit.from);
+    let mut figures = Vec::new();
+    for row in place.rows {
+        if interrupted() {
+            return Err("interrupted".to_owned());
+        }
+        let mut best: Vec<Figure> = Vec::new();
+        for load in row.loads {
+            println!("  {}: {}", row.name, load.about());
+            for figure in running.run(row, load, limit, seconds)? {
+                match best.iter_mut().find(|known| known.phase == figure.phase) {
+                    Some(known) if known.value < figure.value => *known = figure,
+                    Some(_) => {}
+                    None => best.push(figure),
+                }
+            }
+        }
+        figures.extend(best);
+    }
+    Ok(figures)
+}
