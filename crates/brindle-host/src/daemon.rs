@@ -25,7 +25,7 @@ use brindle_net::SOFTWARE;
 use brindle_net::latch::Latch;
 use brindle_stdx::watch;
 use brindle_targets::Directory;
-use brindle_types::{Code, Fault, FsName, TargetId};
+use brindle_types::{Code, Fault, FsName, Role, TargetId};
 use brindle_wire::mgs::hosts::{
     Assignment, HostedState, HostedTarget, ReportHostReq, TakeOrdersReq, WatchHostReq,
 };
@@ -365,7 +365,16 @@ impl Daemon {
             biased;
             () = release.wait() => return Err(Trouble::half_started(order.target)),
             () = &mut other => return Err(Trouble::half_started(order.target)),
-            started = starting => started.map_err(Trouble::never)?,
+            started = starting => started,
+        };
+        let service = match service {
+            Ok(service) => service,
+            // A failed start of an MDT or an OST leaves nothing running.
+            Err(fault) if order.target.role != Role::Mgt => {
+                spoiled.nothing_is_left();
+                return Err(Trouble::Again(fault));
+            }
+            Err(fault) => return Err(Trouble::never(fault)),
         };
         self.shows.served(&service);
         let name = found.superblock.name();

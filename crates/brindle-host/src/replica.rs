@@ -11,7 +11,7 @@ use brindle_net::latch::Latch;
 use brindle_stdx::watch;
 use brindle_targets::Directory;
 use brindle_targets::replica::{ReplicaRecord, Seat};
-use brindle_types::{Code, Fault, FsName, Nid, Role, TargetId};
+use brindle_types::{Code, Fault, FsName, Nid, TargetId};
 use brindle_wire::mgs::hosts::Assignment;
 use brindle_wire::mgs::replica::{
     KeepReplicasReq, KeepReplicasResp, MemberPhase, MemberReport, ReplicaSetState, ShowReplicaReq,
@@ -321,10 +321,8 @@ impl ReplicaDaemon {
                     self.compare_record(&set, &order.dir);
                     Trouble::Again(fault)
                 }
-                Code::OlderReplica | Code::ForeignTarget | Code::BadSuperblock => Trouble::Again(fault),
-                // A failed start of an MDT leaves nothing running.
-                _ if order.target.role == Role::Mdt => Trouble::Again(fault),
-                _ => Trouble::never(fault),
+                // A failed start of an MDT or an OST leaves nothing running.
+                _ => Trouble::Again(fault),
             }),
         };
         let service = match service {
@@ -360,7 +358,12 @@ impl ReplicaDaemon {
             () = release.wait() => None,
             fault = service.until_failed() => Some(fault),
         };
-        self.set(seat, |hosted| hosted.is_open = false);
+        // The MGS hears of it before the rest is stopped, which takes long on a disk that fails: another member can take over meanwhile.
+        let broken = failed.clone().filter(|fault| !matches!(fault.code, Code::NotPrimary | Code::NotOwner));
+        self.set(seat, |hosted| {
+            hosted.is_open = false;
+            hosted.failed = broken.map(Box::new);
+        });
         self.shows.ended(&name);
         end(&self.how.seams, service, failed, spoiled).await
     }

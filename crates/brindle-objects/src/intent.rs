@@ -142,6 +142,15 @@ impl Intents {
         self.flush(needed).await
     }
 
+    /// As [`Intents::mark`] for several objects, with one sync for all of them.
+    pub async fn mark_all(&self, objects: &[ObjectId], region: u64, term: u32) -> Result<bool, MarkError> {
+        let mut needed = 0;
+        for object in objects {
+            needed = needed.max(self.note(*object, &[region], term)?);
+        }
+        self.flush(needed).await
+    }
+
     fn note(&self, object: ObjectId, regions: &[u64], term: u32) -> Result<u64, MarkError> {
         let mut inner = self.inner.lock();
         let mut needed = 0;

@@ -60,16 +60,11 @@ impl ObjectStore {
     /// Marks objects, durably on return. `Overloaded` when the table is full: marks of objects that are equal have to go first.
     pub async fn mark_objects(&self, ids: &[ObjectId]) -> Result<(), Fault> {
         let (marks, term) = (self.marks()?, self.boot_term());
-        for id in ids {
-            match marks.mark(*id, &[WHOLE], term).await {
-                Ok(_) => {}
-                Err(MarkError::Full) => {
-                    return Err(Fault::new(Code::Overloaded).why("the table of marks is full"));
-                }
-                Err(e) => return Err(self.mark_failed(term, e)),
-            }
+        match marks.mark_all(ids, WHOLE, term).await {
+            Ok(_) => Ok(()),
+            Err(MarkError::Full) => Err(Fault::new(Code::Overloaded).why("the table of marks is full")),
+            Err(e) => Err(self.mark_failed(term, e)),
         }
-        Ok(())
     }
 
     /// Objects with marks.

@@ -148,12 +148,21 @@ impl ObjectStore {
             .why(e.to_string())
             .data("every change that was answered is on the disk; changes without an answer are sent again by their clients")
             .next("look at the disk: dmesg, and the mount of the target's directory (read-only?); then start the target again, here or on its standby host");
+        self.end_with(&fault);
+        fault
+    }
+
+    fn end_with(&self, fault: &Fault) {
         let mut failed = self.failed.lock();
         if !self.has_ended() {
             tracing::error!("{fault}");
             *failed = Some(fault.clone());
             self.ended.send_replace(Some(fault.clone()));
         }
-        fault
+    }
+
+    /// Ends the store because its disk has answered with this fault, where another member of the replica set has everything.
+    pub fn give_up(&self, fault: &Fault) {
+        self.end_with(&fault.clone().why("another member of the replica set is to go on"));
     }
 }

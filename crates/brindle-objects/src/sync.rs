@@ -299,6 +299,10 @@ impl ObjectStore {
     pub async fn close(&self) -> Result<(), Fault> {
         self.stopped.store(true, Ordering::Release);
         self.writeback_hint.stop();
+        if let Some(fault) = self.failure() {
+            // Its disk has ended it: no later sync could be believed, and reading what is dirty may take for ever.
+            return Err(fault);
+        }
         self.sync_all().await?;
         let term = self.boot_term();
         self.intents.reap(self.seams.now(), true).await.map_err(|e| self.mark_failed(term, e))?;

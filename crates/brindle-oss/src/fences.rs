@@ -50,6 +50,10 @@ pub async fn at_least(oss: &Arc<Oss>, version: u64) -> Result<()> {
     // One at a time: the others find what the first has learnt.
     let _turn = oss.learning.lock().await;
     while oss.store.fences_version() < version {
+        if oss.stopped.is_set() {
+            // Nobody can be asked any more, and nobody hears the answer.
+            return Err(Fault::new(Code::NotOwner));
+        }
         if let Err(fault) = learn(oss).await {
             pause(oss, &fault).await;
         } else if oss.store.fences_version() < version {
@@ -72,7 +76,7 @@ async fn learn(oss: &Arc<Oss>) -> Result<()> {
 
 async fn pause(oss: &Oss, fault: &Fault) {
     // A connection that was lost is made again; one that is refused may be taken later.
-    if !matches!(fault.code, Code::Disconnected | Code::TargetDown) {
+    if !matches!(fault.code, Code::Disconnected | Code::TargetDown | Code::Shutdown) {
         tracing::error!(code = %fault.code, "cannot learn which sessions are fenced: {fault}");
     }
     oss.seams.sleep_ms(RETRY_MS).await;

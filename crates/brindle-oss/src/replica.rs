@@ -54,6 +54,10 @@ impl Follows for TellsTerm {
     }
 
     fn links_changed(&self, _: &Links) {}
+
+    fn can_lead(&self) -> Result<()> {
+        self.0.failure().map_or(Ok(()), Err)
+    }
 }
 
 impl Replica {
@@ -84,6 +88,17 @@ impl Replica {
         // Clients wait for a target that is down; a former primary has to learn that it is not the one.
         let code = if is_of_members { Code::NotPrimary } else { Code::TargetDown };
         Err(Fault::new(code).why("another member of its replica set is to be asked"))
+    }
+
+    /// The disk of this member fails, and another one in sync has everything: this one ends, and that one is to serve. Whether it is so.
+    pub(crate) fn gives_way(&self, store: &ObjectStore, fault: &Fault) -> bool {
+        let is_disk = matches!(fault.code, Code::OstIo | Code::NotWritable);
+        let has_other = || self.current().links.iter().any(|link| link.is_required() && !link.has_failed());
+        let gives_way = is_disk && self.is_serving() && has_other();
+        if gives_way {
+            store.give_up(fault);
+        }
+        gives_way
     }
 
     /// The lock that orders changes of an object. Unused ones are forgotten.

@@ -66,6 +66,8 @@ pub struct Oss {
     pub stats: OssStats,
     /// Set once the sessions are known that the MDT ended while this OST was away. Changes wait for it.
     pub fences_known: Latch,
+    /// Set when the OST stops: what waits for another server ends.
+    pub stopped: Latch,
     /// Whether other files lie on the OST's file system and take its room.
     pub shares_its_disk: bool,
     /// Directory of the OST.
@@ -102,6 +104,7 @@ impl Oss {
             clients: Mutex::default(),
             stats: OssStats::default(),
             fences_known: Latch::default(),
+            stopped: Latch::default(),
             shares_its_disk,
             dir,
             transport,
@@ -136,6 +139,14 @@ impl Oss {
     }
 }
 
+/// Whether a fault of the disk that ends a request is one of this OST's disk, and not of one that it has asked.
+fn is_of_own_disk(op: u16) -> bool {
+    use Op::{Allocate, DestroyObjects, FenceLayout, Punch, Read, SyncObjects, TruncateObject, Write};
+    [Read, Write, SyncObjects, TruncateObject, Punch, Allocate, DestroyObjects, FenceLayout]
+        .iter()
+        .any(|own| *own as u16 == op)
+}
+
 /// [`Oss`] as the network sees it.
 pub struct OssService(pub Arc<Oss>);
 
@@ -163,6 +174,9 @@ impl Service for OssService {
                 }
                 Err(fault) => {
                     add(&oss.stats.faults, 1);
+                    if let Some(replica) = oss.replica.as_ref().filter(|_| is_of_own_disk(header.op)) {
+                        replica.gives_way(&oss.store, &fault);
+                    }
                     if oss.store.has_ended() {
                         // Without an answer the client asks whoever serves the target next.
                         conn.close();

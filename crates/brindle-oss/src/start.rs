@@ -68,6 +68,8 @@ impl Handle {
         if let Some(replica) = &self.oss.replica {
             replica.deposed.set();
         }
+        self.member.stop_serving();
+        self.oss.stopped.set();
         self.member.stop();
     }
 }

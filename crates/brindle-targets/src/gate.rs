@@ -31,6 +31,9 @@ use parking_lot::Mutex;
 use crate::owner_lease::OwnerLease;
 use crate::register::Registration;
 
+/// Number of newer maps, each waited for a second at most, in which a server is looked for that says it has taken over.
+const NEWER_MAPS_MAX: usize = 3;
+
 /// Name of the counter of [`Gate::accepts_anybody`].
 pub const ACCEPTS_ANYBODY: &str = "accepts_mode_none";
 
@@ -239,10 +242,15 @@ impl Gate {
         if serves(&map) {
             return Ok(());
         }
-        // The server may have taken over a moment ago.
-        registration.map().refresh(map.version).await;
-        if serves(&registration.map().current()) {
-            return Ok(());
+        // The server may have taken over a moment ago. A map that is newer for another reason is not waited behind.
+        let mut version = map.version;
+        for _ in 0..NEWER_MAPS_MAX {
+            registration.map().refresh(version).await;
+            let map = registration.map().current();
+            if serves(&map) {
+                return Ok(());
+            }
+            version = map.version;
         }
         Err(not_for(op, conn.principal()).why(format!("the map says that another host serves {target}")))
     }

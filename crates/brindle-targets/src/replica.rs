@@ -74,8 +74,8 @@ pub struct Link {
     seams: Seams,
     /// A [`Standing`], as a number.
     standing: AtomicU8,
-    /// The member has missed a change; nothing is sent to it any more.
-    has_failed: AtomicBool,
+    /// Set when the member has missed a change: nothing is sent to it any more, and no answer is waited for.
+    failed: Latch,
     /// Moment of its last grant.
     granted: AtomicU64,
     /// Bytes that are available there; `u64::MAX` until it has told.
@@ -120,9 +120,10 @@ impl Link {
         let silent = || {
             Err(Fault::new(Code::TargetDown)
                 .subject(self.host.clone())
-                .why(format!("no answer within {limit_ms} ms")))
+                .why(format!("no answer within {limit_ms} ms, or until it was given up")))
         };
-        let reply = self.seams.timeout_ms(limit_ms, self.peer.call(frame)).await.unwrap_or_else(silent)?;
+        let answer = self.seams.timeout_ms(limit_ms, self.peer.call(frame));
+        let reply = self.failed.until(answer).await.flatten().unwrap_or_else(silent)?;
         Ok((decode_reply(&reply)?, reply.bulk_bytes()))
     }
 
@@ -142,12 +143,13 @@ impl Link {
 
     /// Whether it has missed something.
     pub fn has_failed(&self) -> bool {
-        self.has_failed.load(Ordering::Acquire)
+        self.failed.is_set()
     }
 
     /// Notes that the member has missed a change.
     pub fn fail(&self, fault: &Fault) {
-        if !self.has_failed.swap(true, Ordering::AcqRel) {
+        if !self.failed.is_set() {
+            self.failed.set();
             tracing::warn!(code = %fault.code, member = %self.host, "a member of the replica set cannot go on: {fault}");
         }
     }
@@ -168,6 +170,8 @@ pub trait Follows: Send + Sync {
     fn set_changed(&self, set: &ReplicaSetState);
     /// Changes go to these from now on, or one of them is required that was not.
     fn links_changed(&self, links: &Links);
+    /// Fails once the store here cannot go on. From then on no other member is put out of the set for this one's sake.
+    fn can_lead(&self) -> Result<()>;
 }
 
 /// Surroundings of a member of a set.
@@ -313,7 +317,7 @@ impl SetMember {
             target: self.target,
             seams: self.seams.clone(),
             standing: AtomicU8::new(Standing::Learner as u8),
-            has_failed: AtomicBool::new(false),
+            failed: Latch::default(),
             granted: AtomicU64::new(self.seams.now().0),
             available_bytes: AtomicU64::new(u64::MAX),
         }
@@ -406,6 +410,8 @@ impl SetMember {
             if self.deposed.is_set() {
                 return Err(Fault::new(Code::NotOwner));
             }
+            // The others may be the only ones that have everything.
+            self.follows.can_lead().map_err(|fault| Fault::new(Code::NotOwner).why(fault.to_string()))?;
             let request = ChangeInSyncReq { target: self.target, epoch, change: change.clone() };
             match self.seams.timeout_ms(MGS_LIMIT_MS, self.around.targets.mgs().probe(&request)).await {
                 Some(Ok(answer)) => {

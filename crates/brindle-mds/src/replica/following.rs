@@ -82,6 +82,10 @@ struct SendsNothing;
 impl Follows for SendsNothing {
     fn set_changed(&self, _: &ReplicaSetState) {}
     fn links_changed(&self, _: &Links) {}
+
+    fn can_lead(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Serves the member in `config.dir` until it is to lead. Returns when it listens.

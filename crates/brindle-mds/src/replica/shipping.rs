@@ -77,6 +77,10 @@ impl Follows for Shipments {
         shipments.retain(|shipment| links.iter().any(|link| Arc::ptr_eq(link, &shipment.link)));
         self.tell(&state);
     }
+
+    fn can_lead(&self) -> Result<()> {
+        self.kv.get().and_then(Kv::failed).map_or(Ok(()), Err)
+    }
 }
 
 impl Shipments {

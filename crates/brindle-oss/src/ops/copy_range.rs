@@ -46,7 +46,7 @@ pub async fn handle(oss: &Arc<Oss>, call: &Call, req: CopyRangeReq) -> Result<An
     }
     let range = req.offset..req.offset.saturating_add(req.len_bytes);
     // Many changes of many ranges: the object is compared afterwards.
-    let copies = Copies { order: ALL, forward: || None };
+    let copies = Copies { order: ALL, in_steps: true, forward: || None };
     let copied = once(oss, call, req.object, range, plain_body, copies, async |store, turn| {
         copy(oss, store, &req, turn).await
     })

@@ -78,6 +78,8 @@ impl Outcome {
 struct Copies<F> {
     /// Changes of overlapping ranges have one order everywhere.
     order: Range<u64>,
+    /// Whether it may be refused in the middle.
+    in_steps: bool,
     /// Makes the message to the others; `None`: the object is compared and made equal.
     forward: F,
 }
@@ -105,7 +107,7 @@ where
     if header.session.0 == 0 || header.sequence == 0 {
         return Err(Fault::new(Code::BadFrame).why("a change needs a session and a sequence"));
     }
-    oss.fences_known.wait().await;
+    oss.stopped.until(oss.fences_known.wait()).await.ok_or_else(|| Fault::new(Code::NotOwner))?;
     let key = SlotKey { session: header.session, slot: header.slot };
     let line = Arc::new(ConnLine(call.conn.clone()));
     let mut turn = match oss.store.slots().enter(key, header.session_epoch, header.sequence, line).await? {
@@ -125,7 +127,10 @@ where
     let made = match &oss.replica {
         None => made.await,
         // Boxed, so that an OST without copies carries nothing of it.
-        Some(replica) => Box::pin(replica.change(oss, &[object], copies.order, made, copies.forward)).await,
+        Some(replica) => {
+            let how = (copies.order, copies.in_steps);
+            Box::pin(replica.change(oss, &[object], how, made, copies.forward)).await
+        }
     };
     let changed = made.inspect_err(|_: &Fault| {
         // Some of it may have been done, and nobody is told whose pages that makes old.
@@ -158,7 +163,7 @@ pub(crate) async fn everywhere<T>(
     match &oss.replica {
         None => local.await,
         Some(replica) => {
-            Box::pin(replica.change(oss, objects, ALL, local, || Some(Forward::plain(change)))).await
+            Box::pin(replica.change(oss, objects, (ALL, false), local, || Some(Forward::plain(change)))).await
         }
     }
 }

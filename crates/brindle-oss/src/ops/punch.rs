@@ -18,6 +18,7 @@ pub async fn handle(oss: &Arc<Oss>, call: &Call, req: PunchReq) -> Result<Answer
     let range = req.offset..req.offset.saturating_add(req.len_bytes);
     let copies = Copies {
         order: ALL,
+        in_steps: true,
         forward: || {
             let PunchReq { object, offset, len_bytes, keep_space, ticket } = req;
             Some(Forward::plain(ReplicaChange::Punch { object, offset, len_bytes, keep_space, ticket }))
@@ -35,6 +36,7 @@ pub async fn handle_allocate(oss: &Arc<Oss>, call: &Call, req: AllocateReq) -> R
     // Pages of readers stay true: reserved space reads as the zeros that were there.
     let copies = Copies {
         order: ALL,
+        in_steps: true,
         forward: || {
             let AllocateReq { object, offset, len_bytes, keep_len, ticket } = req;
             Some(Forward::plain(ReplicaChange::Allocate { object, offset, len_bytes, keep_len, ticket }))

@@ -36,6 +36,7 @@ pub async fn handle(oss: &Arc<Oss>, call: &Call, req: WriteReq) -> Result<Answer
         // Whole blocks: their checksums are what members are compared by.
         order: range.start / BLOCK_BYTES * BLOCK_BYTES
             ..range.end.checked_next_multiple_of(BLOCK_BYTES).unwrap_or(u64::MAX),
+        in_steps: false,
         forward: || {
             let WriteReq { object, offset, ticket, sync, .. } = req;
             let (bulk, bulk_crc) = (call.frame.bulk_bytes(), call.frame.header.bulk_crc);

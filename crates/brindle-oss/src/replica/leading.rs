@@ -19,14 +19,17 @@ use brindle_wire::oss::replica::*;
 use bytes::Bytes;
 use futures_util::future::join_all;
 
+use super::resync::Unequal;
 use super::{Replica, WeakOss};
 use crate::service::Oss;
 
+/// Longest time that a member may take for a change that waits for its disk. One that hangs is put out sooner, because it grants no lease.
+const SLOW_LIMIT_MS: u64 = 8_000;
 /// Pause before a full table of marks is looked at again.
 const PAUSE_MS: u64 = 100;
 /// Interval at which marks of equal objects are taken away, and most objects at once.
 const UNMARK_EVERY_MS: u64 = 3_000;
-const UNMARK_MAX: usize = 256;
+pub(crate) const UNMARK_MAX: usize = 256;
 /// Number of marks above which the next round follows at once.
 const MANY_MARKS: usize = 2048;
 /// Bytes of a block, and most bytes that are mended at once: what is damaged is found block by block.
@@ -54,7 +57,19 @@ impl Forward {
 pub(crate) async fn send_change(link: &Link, forward: &Forward) -> Result<()> {
     let request = ReplicaChangeReq { attachment: link.attachment, change: forward.change.clone() };
     let bulk = (forward.bulk.clone(), forward.bulk_crc);
-    link.call(&request, bulk, 0, CHANGE_LIMIT_MS).await.map(drop)
+    link.call(&request, bulk, 0, limit_ms(&forward.change)).await.map(drop)
+}
+
+fn limit_ms(change: &ReplicaChange) -> u64 {
+    use ReplicaChange::*;
+    match change {
+        Write { sync: false, .. } | Put { .. } | PutHole { .. } | PutImage { .. } => CHANGE_LIMIT_MS,
+        Write { sync: true, .. } | Punch { .. } | Allocate { .. } | Truncate { .. } | Forget { .. } => {
+            SLOW_LIMIT_MS
+        }
+        Destroy { .. } | FenceLayout { .. } | FenceSession { .. } => SLOW_LIMIT_MS,
+        Sync { .. } | SyncAll | Unmark { .. } => SLOW_LIMIT_MS,
+    }
 }
 
 impl Replica {
@@ -67,12 +82,13 @@ impl Replica {
         Ok((Arc::new(link), ()))
     }
 
-    /// Makes a change here and on all members. Changes of one range of an object have one order everywhere.
+    /// Makes a change here and on all members. Changes of one range of an object have one order everywhere. One that is made `in_steps` may be
+    /// refused in the middle.
     pub(crate) async fn change<T>(
         &self,
         oss: &Arc<Oss>,
         objects: &[ObjectId],
-        range: Range<u64>,
+        (range, in_steps): (Range<u64>, bool),
         local: impl Future<Output = Result<T>>,
         forward: impl FnOnce() -> Option<Forward>,
     ) -> Result<T> {
@@ -94,15 +110,25 @@ impl Replica {
                 }
                 None => Ok(done),
             },
-            Err(fault) if is_refusal(fault.code) => return Err(fault),
+            Err(fault) if is_refusal(fault.code) && !in_steps => return Err(fault),
+            // The other one has everything, and is to go on.
+            Err(fault) if oss.store.has_ended() || !in_steps && self.gives_way(&oss.store, &fault) => {
+                return Err(fault);
+            }
             Err(fault) => Err(fault),
         };
         // Some of it may have been made here: what that is goes to the others before anybody hears of it.
         drop(held);
         for object in objects {
             for link in links.links.iter().filter(|link| !link.has_failed()) {
-                if let Err(fault) = self.make_equal(oss, link, object).await {
-                    link.fail(&fault);
+                match self.make_equal(oss, link, object).await {
+                    Ok(()) => {}
+                    Err(Unequal::There(fault)) => link.fail(&fault),
+                    // The mark stays, and the next primary makes it equal.
+                    Err(Unequal::Here(fault)) => {
+                        self.gives_way(&oss.store, &fault);
+                        return Err(fault);
+                    }
                 }
             }
         }
@@ -126,6 +152,9 @@ impl Replica {
         let one = |link| Box::pin(self.send_to(oss, link, forward)) as BoxFuture<'_, ()>;
         let work: Vec<BoxFuture<'_, ()>> = links.links.iter().map(one).collect();
         join_all(work).await;
+        if let Some(fault) = oss.store.failure() {
+            return Err(fault);
+        }
         self.put_out_failed(links).await
     }
 
@@ -134,7 +163,13 @@ impl Replica {
             return;
         }
         let sent = match send_change(link, forward).await {
-            Err(fault) if fault.code == Code::ObjectDamaged => send_blocks(oss, link, forward, fault).await,
+            Err(fault) if fault.code == Code::ObjectDamaged => {
+                match send_blocks(oss, link, forward, fault).await {
+                    // The member lacks the change because the primary cannot read it back: the mark says so to the next one.
+                    Err(Unequal::Here(fault)) if self.gives_way(&oss.store, &fault) => return,
+                    other => other.map_err(Unequal::fault),
+                }
+            }
             other => other,
         };
         match sent {
@@ -163,7 +198,8 @@ impl Replica {
             oss.store.read(req.object, req.offset, len_bytes, &req.ticket).await
         };
         match read().await {
-            Err(fault) if fault.code == Code::ObjectDamaged => {
+            // A sector that cannot be read may be written: that is tried before another member takes over.
+            Err(fault) if matches!(fault.code, Code::ObjectDamaged | Code::OstIo) => {
                 if !self.mend(oss, req.object, req.offset, len_bytes).await {
                     return Err(fault);
                 }
@@ -211,7 +247,7 @@ impl Replica {
             must_exist: false,
         };
         match oss.store.read(object, offset, len_bytes, &ticket).await {
-            Err(fault) if fault.code == Code::ObjectDamaged => {}
+            Err(fault) if matches!(fault.code, Code::ObjectDamaged | Code::OstIo) => {}
             other => return other.map(|_| true),
         }
         let request =
@@ -256,9 +292,13 @@ impl Replica {
                 Vec::new()
             });
             for object in marked {
-                if let Err(fault) = self.make_equal(oss, link, object).await {
-                    link.fail(&fault);
-                    break;
+                match self.make_equal(oss, link, object).await {
+                    Ok(()) => {}
+                    Err(Unequal::There(fault)) => {
+                        link.fail(&fault);
+                        break;
+                    }
+                    Err(Unequal::Here(fault)) => return Err(fault),
                 }
             }
         }
@@ -315,8 +355,15 @@ impl Replica {
 }
 
 /// A part of a block was written, and that block is damaged on the member: it gets whole ones. The caller keeps changes of them out.
-async fn send_blocks(oss: &Oss, link: &Link, forward: &Forward, fault: Fault) -> Result<()> {
-    let ReplicaChange::Write { object, offset, .. } = forward.change else { return Err(fault) };
+async fn send_blocks(
+    oss: &Oss,
+    link: &Link,
+    forward: &Forward,
+    fault: Fault,
+) -> std::result::Result<(), Unequal> {
+    let ReplicaChange::Write { object, offset, .. } = forward.change else {
+        return Err(Unequal::There(fault));
+    };
     let start = offset / BLOCK * BLOCK;
     let len_bytes = (offset + forward.bulk.len() as u64).div_ceil(BLOCK) * BLOCK - start;
     let ticket = Ticket {
@@ -325,9 +372,10 @@ async fn send_blocks(oss: &Oss, link: &Link, forward: &Forward, fault: Fault) ->
         attr_epoch: ANY_EPOCH,
         must_exist: false,
     };
-    let read = oss.store.read(object, start, len_bytes, &ticket).await?;
+    let read = oss.store.read(object, start, len_bytes, &ticket).await.map_err(Unequal::Here)?;
     let (bulk, bulk_crc) = (read.data, read.crc);
-    send_change(link, &Forward { change: ReplicaChange::Put { object, offset: start }, bulk, bulk_crc }).await
+    let put = Forward { change: ReplicaChange::Put { object, offset: start }, bulk, bulk_crc };
+    send_change(link, &put).await.map_err(Unequal::There)
 }
 
 /// Whether a fault says that nothing was changed.

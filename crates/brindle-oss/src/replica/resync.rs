@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use brindle_objects::ALL;
+use brindle_objects::{ALL, RangeLock};
 use brindle_targets::replica::{CHANGE_LIMIT_MS, Link, Links, NO_BULK};
 use brindle_types::{Code, Fault, ObjectId, Pair, Result};
 use brindle_wire::mgs::replica::{MemberRole, ReplicaMember, Resync};
@@ -17,7 +17,7 @@ use brindle_wire::oss::Ticket;
 use brindle_wire::oss::replica::*;
 use bytes::Bytes;
 
-use super::leading::{Forward, send_change};
+use super::leading::{Forward, UNMARK_MAX, send_change};
 use super::{Replica, WeakOss};
 use crate::service::Oss;
 
@@ -47,6 +47,25 @@ struct Progress {
     copied_bytes: AtomicU64,
 }
 
+/// Reason why an object of a member could not be made equal, and whose trouble that is.
+#[derive(Debug)]
+pub(crate) enum Unequal {
+    /// The object cannot be read here: no reason to go on without the other member.
+    Here(Fault),
+    /// The member does not take it.
+    There(Fault),
+}
+
+impl Unequal {
+    pub(crate) fn fault(self) -> Fault {
+        match self {
+            Unequal::Here(fault) | Unequal::There(fault) => fault,
+        }
+    }
+}
+
+type Equalled = std::result::Result<(), Unequal>;
+
 fn sum_at(sums: &Bytes, index: u64) -> u32 {
     let at = index as usize * 4;
     // Blocks behind the end of an object are zeros, and so are their checksums.
@@ -55,7 +74,7 @@ fn sum_at(sums: &Bytes, index: u64) -> u32 {
 
 impl Replica {
     /// Makes an object of a member equal to the one here. The caller holds no lock of it.
-    pub(crate) async fn make_equal(&self, oss: &Oss, link: &Link, object: ObjectId) -> Result<()> {
+    pub(crate) async fn make_equal(&self, oss: &Oss, link: &Link, object: ObjectId) -> Equalled {
         self.make_equal_counted(oss, link, object, &Progress::default()).await
     }
 
@@ -65,25 +84,37 @@ impl Replica {
         link: &Link,
         object: ObjectId,
         progress: &Progress,
-    ) -> Result<()> {
+    ) -> Equalled {
+        use Unequal::{Here, There};
         let lock = self.lock_of(object);
         let mut from = 0;
         {
             let _alone = lock.write(ALL).await;
-            let (own, _) = oss.store.look(object, 0, 0).await?;
-            let (theirs, _) = self.look_at(link, object, 0, 0).await?;
+            let (own, _) = oss.store.look(object, 0, 0).await.map_err(Here)?;
+            let (theirs, _) = self.look_at(link, object, 0, 0).await.map_err(There)?;
             let is_beyond = theirs.exists && !own.exists
                 || theirs.len_bytes > own.len_bytes
                 || theirs.layout_epoch > own.layout_epoch
                 || theirs.truncate_epoch > own.truncate_epoch;
+            if is_beyond && own.exists && link.is_required() {
+                // It may be needed before it is all there again: the member is filled outside of the set.
+                return Err(There(
+                    Fault::new(Code::StaleLayout)
+                        .subject(format!("object {object}"))
+                        .why("it has more of an object than the primary"),
+                ));
+            }
             if is_beyond {
-                send_change(link, &Forward::plain(ReplicaChange::Forget { object })).await?;
+                send_change(link, &Forward::plain(ReplicaChange::Forget { object })).await.map_err(There)?;
             }
         }
         loop {
+            if self.deposed.is_set() {
+                return Err(Here(Fault::new(Code::NotOwner)));
+            }
             let piece = from..from + PIECE_BYTES;
             let _alone = lock.write(piece.clone()).await;
-            let (own, _) = oss.store.look(object, 0, 0).await?;
+            let (own, _) = oss.store.look(object, 0, 0).await.map_err(Here)?;
             if !own.exists || own.len_bytes <= piece.start {
                 break;
             }
@@ -92,10 +123,12 @@ impl Replica {
             from = piece.end;
         }
         let _alone = lock.write(ALL).await;
-        let (own, _) = oss.store.look(object, 0, 0).await?;
-        let (theirs, _) = self.look_at(link, object, 0, 0).await?;
+        let (own, _) = oss.store.look(object, 0, 0).await.map_err(Here)?;
+        let (theirs, _) = self.look_at(link, object, 0, 0).await.map_err(There)?;
         if own != theirs {
-            send_change(link, &Forward::plain(ReplicaChange::PutImage { object, image: own })).await?;
+            send_change(link, &Forward::plain(ReplicaChange::PutImage { object, image: own }))
+                .await
+                .map_err(There)?;
         }
         Ok(())
     }
@@ -121,10 +154,10 @@ impl Replica {
         object: ObjectId,
         (start, end): (u64, u64),
         progress: &Progress,
-    ) -> Result<()> {
+    ) -> Equalled {
         let (first, count) = (start / BLOCK, (end - start).div_ceil(BLOCK));
-        let (_, own) = oss.store.look(object, first, count).await?;
-        let (_, theirs) = self.look_at(link, object, first, count).await?;
+        let (_, own) = oss.store.look(object, first, count).await.map_err(Unequal::Here)?;
+        let (_, theirs) = self.look_at(link, object, first, count).await.map_err(Unequal::There)?;
         let differs = |n: u64| sum_at(&own, n) != sum_at(&theirs, n);
         let mut n = 0;
         while n < count {
@@ -156,11 +189,11 @@ impl Replica {
         object: ObjectId,
         (offset, until): (u64, u64),
         is_hole: bool,
-    ) -> Result<()> {
+    ) -> Equalled {
         let len_bytes = until - offset;
         if is_hole {
             let change = ReplicaChange::PutHole { object, offset, len_bytes };
-            return send_change(link, &Forward::plain(change)).await;
+            return send_change(link, &Forward::plain(change)).await.map_err(Unequal::There);
         }
         let ticket = Ticket {
             layout_epoch: ANY_EPOCH,
@@ -168,10 +201,10 @@ impl Replica {
             attr_epoch: ANY_EPOCH,
             must_exist: false,
         };
-        let read = oss.store.read(object, offset, len_bytes, &ticket).await?;
+        let read = oss.store.read(object, offset, len_bytes, &ticket).await.map_err(Unequal::Here)?;
         let forward =
             Forward { change: ReplicaChange::Put { object, offset }, bulk: read.data, bulk_crc: read.crc };
-        send_change(link, &forward).await
+        send_change(link, &forward).await.map_err(Unequal::There)
     }
 
     /// Fills a learner and has it join.
@@ -215,8 +248,13 @@ impl Replica {
             let (listed, end) = oss.store.list(after, PAGE).await?;
             for listed in &listed {
                 self.still_fills(link)?;
-                self.make_equal_counted(oss, link, listed.object, progress).await?;
+                self.make_equal_counted(oss, link, listed.object, progress).await.map_err(Unequal::fault)?;
             }
+            let filled: Vec<ObjectId> = listed.iter().map(|l| l.object).collect();
+            let sync = ReplicaChange::Sync { objects: filled.clone() };
+            let sync = ReplicaChangeReq { attachment: link.attachment, change: sync };
+            link.call(&sync, NO_BULK, 0, SYNC_LIMIT_MS).await?;
+            self.unmark_equal(oss, link, filled).await?;
             after = listed.last().map(|l| l.object).or(after);
             if end {
                 break;
@@ -225,8 +263,32 @@ impl Replica {
         self.forget_extra(oss, link).await?;
         let sync = ReplicaChangeReq { attachment: link.attachment, change: ReplicaChange::SyncAll };
         link.call(&sync, NO_BULK, 0, SYNC_LIMIT_MS).await?;
+        // Marks of earlier days, of objects that nobody has changed since.
+        let request =
+            ReplicaListReq { attachment: link.attachment, after: None, limit: 0, only_marked: true };
+        let (answer, _) = link.call(&request, NO_BULK, 0, CHANGE_LIMIT_MS).await?;
+        self.unmark_equal(oss, link, answer.objects).await?;
         self.still_fills(link)?;
         self.join(link, async { Ok(()) }).await
+    }
+
+    /// Takes marks of a learner away from objects that it has synced and that have none here: its table has room for so many objects only.
+    async fn unmark_equal(&self, oss: &Oss, link: &Link, mut objects: Vec<ObjectId>) -> Result<()> {
+        objects.sort_unstable();
+        for some in objects.chunks(UNMARK_MAX) {
+            // In order, as every change of several objects.
+            let locks: Vec<Arc<RangeLock>> = some.iter().map(|object| self.lock_of(*object)).collect();
+            let mut held = Vec::with_capacity(locks.len());
+            for lock in &locks {
+                held.push(lock.write(ALL).await);
+            }
+            // A change marks the object here first, under its lock, and then on the members.
+            let marked: BTreeSet<ObjectId> = oss.store.marked_objects().into_iter().collect();
+            let equal: Vec<ObjectId> =
+                some.iter().copied().filter(|object| !marked.contains(object)).collect();
+            send_change(link, &Forward::plain(ReplicaChange::Unmark { objects: equal })).await?;
+        }
+        Ok(())
     }
 
     /// Has the learner forget what is not here.
