@@ -69,6 +69,8 @@ pub struct ResyncView {
     pub copied_bytes: u64,
     /// Seconds that it takes from now on, about; nothing if that cannot be told yet.
     pub remaining_s: Option<u64>,
+    /// Bytes compared a second so far; nothing if that cannot be told yet.
+    pub rate_bytes: Option<u64>,
 }
 
 fn is_silent(word: &MemberWord) -> bool {
@@ -80,7 +82,9 @@ fn resync_view(resync: &Resync) -> ResyncView {
     let left = u128::from(total_bytes.saturating_sub(done_bytes));
     let remaining_ms = (left * u128::from(running_ms)).checked_div(u128::from(done_bytes));
     let remaining_s = remaining_ms.and_then(|ms| u64::try_from(ms / 1000).ok());
-    ResyncView { done_bytes, total_bytes, copied_bytes, remaining_s }
+    let rate = (u128::from(done_bytes) * 1000).checked_div(u128::from(running_ms));
+    let rate_bytes = rate.and_then(|rate| u64::try_from(rate).ok());
+    ResyncView { done_bytes, total_bytes, copied_bytes, remaining_s, rate_bytes }
 }
 
 fn member_view(info: &ReplicaSetInfo, n: usize) -> MemberView {

@@ -18,6 +18,7 @@ use crate::fullness::{self, Fullness};
 use crate::place::Place;
 use crate::rails::{self, RailView};
 use crate::replica::{self, ReplicaSetView};
+use crate::scrub;
 use crate::servers::Servers;
 use crate::shared;
 use crate::target::is_draining;
@@ -192,7 +193,9 @@ impl Report {
     pub fn warnings(&self) -> Vec<Fault> {
         let told = self.targets.iter().map(|target| self.fullness(target));
         let full = told.filter_map(|f| if let Fullness::FillsUp(fault) = f { Some(fault) } else { None });
-        full.chain(shared::warnings(&self.map.fs, &self.shared)).chain(rails::warnings(&self.rails)).collect()
+        let mended = self.targets.iter().filter_map(|target| scrub::mended(&self.map, target));
+        let of_hosts = shared::warnings(&self.map.fs, &self.shared);
+        full.chain(of_hosts).chain(rails::warnings(&self.rails)).chain(mended).collect()
     }
 
     /// All problems of the file system.

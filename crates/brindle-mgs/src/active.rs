@@ -246,6 +246,7 @@ impl Standing {
             hosts,
             shared: shared::Shared::new(seams.now()),
             replicas: replica::Replicas::new(seams.now()),
+            scrubs: parking_lot::Mutex::default(),
             liveness: Mutex::new(Liveness::new(seams.now(), self.config.target_lease_ms)),
             waiters: Semaphore::new(MAP_WAITERS_MAX),
             stats: self.stats.clone(),

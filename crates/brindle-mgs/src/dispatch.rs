@@ -10,6 +10,7 @@ use brindle_wire::Op;
 use brindle_wire::frame::{Frame, decode_body, encode_body};
 use brindle_wire::log_level::MgsLogLevelReq;
 use brindle_wire::mgs::replica::ChangeInSyncReq;
+use brindle_wire::mgs::scrub::NoteScrubReq;
 use brindle_wire::mgs::{
     ChangePoolReq, ChangeTargetReq, HeartbeatReq, NoteTermReq, RaiseLevelReq, RegisterReq,
 };
@@ -88,6 +89,11 @@ async fn body(mgs: &Arc<Mgs>, conn: &ServerConn, frame: &Frame) -> Result<Bytes>
             let request: NoteTermReq = decode_body(&frame.body)?;
             check_speaks_for(Op::NoteTerm, conn.principal(), request.target)?;
             reply(ops::note_term::handle(mgs, request).await)
+        }
+        Op::NoteScrub => {
+            let request: NoteScrubReq = decode_body(&frame.body)?;
+            check_speaks_for(Op::NoteScrub, conn.principal(), request.target)?;
+            reply(ops::note_scrub::handle(mgs, request))
         }
         Op::MgsLogLevel => reply(log_level::handle(conn, &decode_body::<MgsLogLevelReq>(&frame.body)?.0)),
         Op::TargetInfo => reply(ops::target_info::handle(mgs)),

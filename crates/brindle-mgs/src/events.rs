@@ -9,10 +9,12 @@ use std::sync::{Arc, Weak};
 
 use brindle_config::{ConfigStore, Swap};
 use brindle_stdx::watch;
+use brindle_types::units::format_bytes;
 use brindle_types::{Code, Fault, FsName, Nid, Result, Role, TargetId};
 use brindle_wire::form::{self, FormatLevel};
 use brindle_wire::map::TargetState;
 use brindle_wire::mgs::{Event, EventLevel};
+use brindle_wire::oss::scrub::ScrubPass;
 use serde::{Deserialize, Serialize};
 
 use crate::Mgs;
@@ -114,6 +116,7 @@ struct Seen {
     hosts: BTreeMap<String, SeenHost>,
     targets: BTreeMap<TargetId, SeenTarget>,
     sets: BTreeMap<TargetId, SeenSet>,
+    scrubs: BTreeMap<TargetId, ScrubPass>,
     /// Hosts that are being fenced, with the outcome where there is one.
     fencing: BTreeMap<String, Option<FenceOutcome>>,
 }
@@ -176,6 +179,9 @@ fn between(fs: &FsName, before: &Seen, now: &Seen) -> Vec<Happening> {
     for (id, set) in &now.sets {
         sets_between(&fs.target(*id), before.sets.get(id), set, &mut found);
     }
+    for (id, pass) in &now.scrubs {
+        scrubs_between(&fs.target(*id), before.scrubs.get(id), pass, &mut found);
+    }
     found
 }
 
@@ -201,6 +207,28 @@ fn sets_between(name: &str, before: Option<&SeenSet>, now: &SeenSet, found: &mut
     }
     for host in now.in_sync.difference(&before.in_sync) {
         tell(EventLevel::Info, "replica.in_sync", format!("the copy on {host} is complete"));
+    }
+}
+
+/// A pass is told of when it has found more damage, and at its end.
+fn scrubs_between(name: &str, before: Option<&ScrubPass>, now: &ScrubPass, found: &mut Vec<Happening>) {
+    let before = before.filter(|before| before.began_s == now.began_s);
+    let level = if now.unmended > 0 { EventLevel::Error } else { EventLevel::Warning };
+    let mut tell = |level, event, text: String| found.push(happened(level, event, name, text));
+    let ScrubPass { found: places, mended, unmended, .. } = now;
+    if before.map_or(0, |before| before.found + before.unmended) < places + unmended {
+        let code = if *unmended > 0 { Code::ObjectDamaged } else { Code::DamageMended };
+        let text = format!(
+            "the scrub has found {places} damaged places, {mended} mended from another copy, {unmended} not ({code})"
+        );
+        tell(level, "scrub.damage", text);
+    }
+    if now.ended_s != 0 && before.is_none_or(|before| before.ended_s == 0) {
+        let verified = format!("{} in {} objects verified", format_bytes(now.bytes), now.objects);
+        match places {
+            0 => tell(EventLevel::Info, "scrub.done", format!("{verified}, no damage")),
+            n => tell(level, "scrub.done", format!("{verified}, {n} damaged places, {mended} mended")),
+        }
     }
 }
 
@@ -303,6 +331,7 @@ impl Mgs {
         Seen {
             targets: targets.collect(),
             sets: sets.collect(),
+            scrubs: self.scrubs.lock().clone(),
             hosts: rows.hosts().map(|row| host(&row.name, &row.roles)).collect(),
             fencing: self.shared.fencing_now(),
         }
@@ -376,6 +405,29 @@ mod tests {
         let lost = ["replica.primary scratch-OST0000", "replica.out_of_sync scratch-OST0000"];
         assert_eq!(names(&both, &one), lost);
         assert_eq!(names(&one, &set("h2", &["h1", "h2"])), ["replica.in_sync scratch-OST0000"]);
+    }
+
+    #[test]
+    fn a_scrub_is_told_of_when_it_finds_damage_and_at_its_end() {
+        let pass = |found, unmended, ended_s| {
+            let pass = ScrubPass {
+                began_s: 5,
+                found,
+                mended: found - unmended,
+                unmended,
+                ended_s,
+                ..ScrubPass::default()
+            };
+            Seen { scrubs: [(TargetId::ost(0), pass)].into(), ..Seen::default() }
+        };
+        let nothing = Seen::default();
+        assert!(names(&nothing, &pass(0, 0, 0)).is_empty());
+        assert_eq!(names(&pass(0, 0, 0), &pass(1, 0, 0)), ["scrub.damage scratch-OST0000"]);
+        assert!(names(&pass(1, 0, 0), &pass(1, 0, 0)).is_empty());
+        assert_eq!(names(&pass(1, 0, 0), &pass(1, 0, 9)), ["scrub.done scratch-OST0000"]);
+        let both = ["scrub.damage scratch-OST0000", "scrub.done scratch-OST0000"];
+        assert_eq!(names(&pass(1, 0, 0), &pass(2, 1, 9)), both);
+        assert_eq!(names(&nothing, &pass(0, 0, 9)), ["scrub.done scratch-OST0000"]);
     }
 
     fn names(before: &Seen, now: &Seen) -> Vec<String> {

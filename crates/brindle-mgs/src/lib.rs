@@ -25,6 +25,7 @@ mod restored;
 pub mod shared;
 mod store;
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -38,6 +39,7 @@ use brindle_targets::Gate;
 use brindle_types::{Code, Fault, FsName, Nid, Result, TargetId};
 use brindle_wire::frame::Frame;
 use brindle_wire::map::Map;
+use brindle_wire::oss::scrub::ScrubPass;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
@@ -129,6 +131,8 @@ pub(crate) struct Mgs {
     hosts: Option<Hosts>,
     shared: shared::Shared,
     replicas: replica::Replicas,
+    /// Passes of scrubs, as OSTs told of them last: volatile.
+    scrubs: parking_lot::Mutex<BTreeMap<TargetId, ScrubPass>>,
 }
 
 impl Mgs {

@@ -5,6 +5,7 @@
 //! functions; every change is one compare-and-swap of one row.
 
 pub(crate) mod decide;
+pub(crate) mod moving;
 pub(crate) mod spare;
 pub(crate) mod step;
 
@@ -158,6 +159,12 @@ impl Replicas {
         .collect()
     }
 
+    /// Whether a member is heard of, under the boot term that the set has it with.
+    pub(crate) fn is_well(&self, set: &ReplicaSetState, host: &str, now: Mono) -> bool {
+        let wanted = set.member(host).map(|m| Heard::Alive { boot_term: m.boot_term });
+        wanted.is_some() && self.heard(set, now).get(host).copied() == wanted
+    }
+
     /// Whether the primary of a set serves, and is heard of.
     fn is_served(&self, set: &ReplicaSetState, now: Mono) -> bool {
         let (heard_ms_ago, report) = self.of(&set.primary, set.target, now);
@@ -200,6 +207,9 @@ pub(crate) async fn watch(mgs: Weak<Mgs>) {
 
 async fn look(mgs: &Arc<Mgs>, hosts: &Hosts) {
     let rows = hosts.rows();
+    for target in rows.moving().filter(|target| !rows.is_restored(*target)) {
+        go_on_moving(mgs, hosts, target).await;
+    }
     for target in rows.replicas().map(|row| row.set.target) {
         if rows.is_restored(target) {
             settle(mgs, hosts, target).await;
@@ -245,6 +255,34 @@ async fn look(mgs: &Arc<Mgs>, hosts: &Hosts) {
                 }
             }
         }
+    }
+}
+
+/// Takes the next step of a move of a copy, if there is one to take.
+async fn go_on_moving(mgs: &Arc<Mgs>, hosts: &Hosts, target: TargetId) {
+    let next = |rows: &Rows| {
+        let now = mgs.seams.now();
+        let seen = moving::Seen {
+            is_served: &|set| mgs.replicas.is_served(set, now),
+            is_well: &|set, host| mgs.replicas.is_well(set, host, now),
+        };
+        moving::next(rows, target, &seen)
+    };
+    if next(&hosts.rows()).is_none() {
+        return;
+    }
+    let decide = |rows: &Rows| -> Result<_> {
+        Ok(match next(rows) {
+            Some((what, changes)) => (changes, Some(what)),
+            None => (Vec::new(), None),
+        })
+    };
+    match hosts.change(decide).await {
+        Ok((true, Some(what))) => {
+            tracing::warn!(target_name = %mgs.superblock.fs.target(target), "a copy moves to another host: {what}");
+        }
+        Ok(_) => {}
+        Err(fault) => tracing::warn!(code = %fault.code, "cannot go on moving a copy: {fault}"),
     }
 }
 

@@ -41,6 +41,7 @@ mod settle;
 mod store;
 mod sync;
 mod truncate;
+mod verify;
 mod write;
 mod writeback_hint;
 
@@ -59,6 +60,7 @@ pub use read::ReadOut;
 pub use replies::Replies;
 pub use store::{Changed, ObjectStore, StoreConfig};
 pub use sync::Synced;
+pub use verify::{DamagedBlock, Verified};
 pub use write::WriteOp;
 
 /// Largest read or write at once, in bytes.

@@ -40,7 +40,7 @@ pub(crate) fn read_blocks(
 
 /// Reads blocks into `data`, whatever it holds. `direct`: long pieces bypass the page cache, unless they are
 /// in it. Also returns the number of bytes that bypassed it.
-fn read_blocks_into(
+pub(crate) fn read_blocks_into(
     file: &dyn DiskFile,
     range: std::ops::Range<u64>,
     data: &mut [u8],

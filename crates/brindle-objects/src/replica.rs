@@ -4,8 +4,10 @@
 //! A mark is durable before the first change of an object, on every member, and goes when all members in sync have synced it. After the death
 //! of a member at most the marked objects differ. Marks lie in a table like that of write intents ([`crate::intent`]), one for each object.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use brindle_stdx::DiskFile;
 use brindle_types::{Code, Fault, ObjectId, Pair};
 use brindle_wire::oss::Ticket;
 use brindle_wire::oss::replica::{LOOK_BLOCKS_MAX, ObjectImage};
@@ -13,6 +15,7 @@ use bytes::Bytes;
 
 use crate::format::{OBJECT_LEN_MAX, REGION_BLOCKS, blocks, file_len, sum_pos};
 use crate::intent::{Intents, MarkError};
+use crate::object::Object;
 use crate::punch::PunchOp;
 use crate::ranges::ALL;
 use crate::store::{ObjectStore, write_fault};
@@ -28,6 +31,22 @@ const ANY_EPOCH: Pair = Pair { term: u32::MAX, counter: u64::MAX };
 /// Rights of a change that a primary makes on a member, whatever the member has.
 fn any_ticket() -> Ticket {
     Ticket { layout_epoch: ANY_EPOCH, truncate_epoch: ANY_EPOCH, attr_epoch: Pair::ZERO, must_exist: false }
+}
+
+/// Header and file of an object as it is now. `ObjectDamaged` where the file was cut by something else than a crash.
+pub(crate) fn image_of(object: &Object) -> Result<(ObjectImage, Option<Arc<dyn DiskFile>>), Fault> {
+    let s = object.state.lock();
+    if s.cut_by_others() {
+        return Err(crate::object::damaged(object.id, format!("its file ends at {} bytes", s.len)));
+    }
+    let image = ObjectImage {
+        exists: s.exists(),
+        len_bytes: if s.exists() { s.len } else { 0 },
+        layout_epoch: s.header.layout_epoch,
+        truncate_epoch: s.header.truncate_epoch,
+        last_write: s.header.last_write,
+    };
+    Ok((image, s.file.clone().filter(|_| s.exists())))
 }
 
 impl ObjectStore {
@@ -100,20 +119,7 @@ impl ObjectStore {
             if !self.still_ready(&object) {
                 continue;
             }
-            let (image, file) = {
-                let s = object.state.lock();
-                if s.cut_by_others() {
-                    return Err(crate::object::damaged(id, format!("its file ends at {} bytes", s.len)));
-                }
-                let image = ObjectImage {
-                    exists: s.exists(),
-                    len_bytes: if s.exists() { s.len } else { 0 },
-                    layout_epoch: s.header.layout_epoch,
-                    truncate_epoch: s.header.truncate_epoch,
-                    last_write: s.header.last_write,
-                };
-                (image, s.file.clone().filter(|_| s.exists()))
-            };
+            let (image, file) = image_of(&object)?;
             let end = from_block.saturating_add(count.min(LOOK_BLOCKS_MAX)).min(blocks(image.len_bytes));
             let Some(file) = file.filter(|_| from_block < end) else { return Ok((image, Bytes::new())) };
             let mut sums = vec![0; (end - from_block) as usize * 4];

@@ -9,6 +9,7 @@
 //! | [`format()`] | a new OST |
 //! | [`marks`] | which clients may hold pages of what |
 //! | [`collect`] | garbage, found by asking the MDT |
+//! | [`scrub`] | damage on the disk, found by reading everything |
 //! | [`start`] | starting and stopping |
 //! | [`stats`], [`health`] | counters; whether the disk returns errors |
 //!
@@ -25,6 +26,7 @@ pub mod marks;
 pub mod ops;
 pub mod replica;
 pub mod rights;
+pub mod scrub;
 pub mod service;
 pub mod start;
 pub mod stats;

@@ -81,7 +81,7 @@ impl Replica {
         if op == Op::TargetInfo {
             return Ok(());
         }
-        let is_of_members = (320..340).contains(&(op as u16));
+        let is_of_members = (320..330).contains(&(op as u16));
         if is_of_members != self.is_serving() {
             return Ok(());
         }

@@ -153,7 +153,8 @@ fn needs(op: Op, body: &[u8]) -> Result<Needs> {
         Op::StatObjects | Op::TruncateObject | Op::DestroyObjects | Op::ListObjects => return refused(op),
         Op::FenceSession | Op::FenceLayout => return refused(op),
         Op::ReplicaAttach | Op::ReplicaLease | Op::ReplicaChange | Op::ReplicaLook => return refused(op),
-        Op::ReplicaList | Op::ReplicaRead => return refused(op),
+        Op::ReplicaList | Op::ReplicaRead | Op::ReplicaVerify | Op::ReplicaScrub => return refused(op),
+        Op::Scrub | Op::NoteScrub => return refused(op),
         // Other servers'.
         Op::SessionOpen | Op::SessionRenew | Op::SessionClose | Op::Reclaim => return refused(op),
         Op::Lookup | Op::Getattr | Op::Setattr | Op::Create | Op::Mkdir | Op::Mknod => return refused(op),

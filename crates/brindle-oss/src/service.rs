@@ -26,6 +26,7 @@ use crate::marks::MarkTable;
 use crate::ops;
 use crate::replica::Replica;
 use crate::rights::{self, Rights};
+use crate::scrub::Scrub;
 use crate::stats::{OssStats, add};
 
 /// Surroundings of an OST.
@@ -64,6 +65,8 @@ pub struct Oss {
     pub disk: DiskHealth,
     /// Counters.
     pub stats: OssStats,
+    /// Looks at all objects, slowly.
+    pub scrub: Scrub,
     /// Set once the sessions are known that the MDT ended while this OST was away. Changes wait for it.
     pub fences_known: Latch,
     /// Set when the OST stops: what waits for another server ends.
@@ -103,6 +106,7 @@ impl Oss {
             seams,
             clients: Mutex::default(),
             stats: OssStats::default(),
+            scrub: Scrub::default(),
             fences_known: Latch::default(),
             stopped: Latch::default(),
             shares_its_disk,

@@ -13,6 +13,7 @@ use crate::collect;
 use crate::config::Config;
 use crate::fences;
 use crate::replica::{Replica, ReplicaRecord, leading, resync};
+use crate::scrub;
 use crate::service::{Around, Oss, OssService};
 
 /// A running OST; stops when dropped.
@@ -149,6 +150,7 @@ fn serve(oss: &Arc<Oss>, member: &Member) {
     member.spawn("oss.fences", fences::follow(oss.clone()));
     member.spawn("oss.collect", collect::run(oss.clone()));
     member.spawn("oss.recheck", collect::recheck(oss.clone()));
+    member.spawn("oss.scrub", scrub::run(oss.clone()));
     member.join_later();
 }
 

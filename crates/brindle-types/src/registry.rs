@@ -190,6 +190,8 @@ codes! {
         "The OST is fuller than the high-water mark (97 % unless the MDT's option high-water says otherwise), so new files and new parts of files go to others. Files that lie on it grow on it while it has room.";
     4012 OstFillsUp ENOSPC "the storage target fills up" "add an OST, or remove files: lfs df"
         "The OST is fuller than 85 %. Nothing is refused yet: this is said long before it is. Above the high-water mark it takes no new objects.";
+    4013 DamageMended EIO "damage was found and mended" "look at the disk: smartctl -a, dmesg; a second time within days: replace it"
+        "The scrub, or a read, found blocks on the disk of one copy that did not match their checksums. Another copy had them whole, and they were written anew from it. No program got a wrong byte, and nothing is lost.";
 
     // 5xxx: MGS and map
     5001 NoMgs ETIMEDOUT "no answer from the MGS" "check that the MGS runs: brindle status"

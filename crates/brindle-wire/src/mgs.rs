@@ -4,6 +4,7 @@ pub mod hosts;
 pub mod id_map;
 pub mod nodemap;
 pub mod replica;
+pub mod scrub;
 pub mod shared;
 pub mod spare;
 

@@ -173,8 +173,11 @@ ops! {
     323 ReplicaLook "replica_look" plain [Ost];
     324 ReplicaList "replica_list" plain [Ost];
     325 ReplicaRead "replica_read" plain [Ost];
+    326 ReplicaVerify "replica_verify" plain [Ost];
+    327 ReplicaScrub "replica_scrub" plain [Ost];
     330 OstUsage "ost_usage" plain [Administrator];
     331 OstLogLevel "ost_log_level" plain [Administrator];
+    332 Scrub "scrub" plain [Administrator];
     // 400-499: MGS
     400 Register "register" plain [Mdt Ost];
     401 GetMap "get_map" plain [Client Mdt Ost Mgs Administrator User Agent];
@@ -205,6 +208,7 @@ ops! {
     434 ShowReplica "show_replica" plain [Agent];
     435 ListSpares "list_spares" plain [Administrator];
     436 ChangeSpare "change_spare" plain [Administrator];
+    437 NoteScrub "note_scrub" plain [Ost];
     440 MgsLogLevel "mgs_log_level" plain [Administrator];
     450 WatchNodemaps "watch_nodemaps" plain [Mdt Ost Mgs Agent];
     451 ListNodemaps "list_nodemaps" plain [Administrator];

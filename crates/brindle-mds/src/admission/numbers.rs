@@ -173,6 +173,7 @@ fn holds_no_numbers(op: Op) -> bool {
         Op::DestroyObjects | Op::Seek | Op::FenceSession | Op::FenceLayout | Op::OstStatfs => false,
         Op::CopyRange | Op::ListObjects | Op::ReturnGrant | Op::ReplicaAttach | Op::ReplicaLease => false,
         Op::ReplicaChange | Op::ReplicaLook | Op::ReplicaList | Op::ReplicaRead | Op::OstUsage => false,
+        Op::ReplicaVerify | Op::ReplicaScrub | Op::Scrub | Op::NoteScrub => false,
         Op::OstLogLevel | Op::Register | Op::GetMap | Op::Heartbeat | Op::Join => false,
         Op::RenewCertificate | Op::WatchHost | Op::ReportHost | Op::WatchAccess | Op::KeepShared => false,
         Op::ChangePool | Op::ChangeTarget | Op::RaiseLevel | Op::ListHosts | Op::CreateToken => false,

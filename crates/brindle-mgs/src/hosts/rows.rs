@@ -10,6 +10,7 @@
 //! | `cluster/nodemaps/NAME` | [`Nodemap`] |
 //! | `cluster/id-maps/NAME` | [`IdMapRow`], of a nodemap whose hosts have numbers of their own |
 //! | `cluster/spares/NAME` | [`SpareRow`] |
+//! | `cluster/moves/TARGET` | [`MoveRow`], while a copy of the target moves to another host |
 //! | `cluster/mgs/NAME` | [`MgsRow`], where several hosts run the MGS |
 //! | `cluster/restored/TARGET` | [`RestoredRow`], where the configuration was restored |
 //!
@@ -38,8 +39,9 @@ const NODEMAPS: &str = "cluster/nodemaps/";
 const RESTORED: &str = "cluster/restored/";
 const ID_MAPS: &str = "cluster/id-maps/";
 const SPARES: &str = "cluster/spares/";
-const PREFIXES: [&str; 10] =
-    [HOSTS, TOKENS, REMOVED, SHARED, REPLICAS, MGS, NODEMAPS, RESTORED, ID_MAPS, SPARES];
+const MOVES: &str = "cluster/moves/";
+const PREFIXES: [&str; 11] =
+    [HOSTS, TOKENS, REMOVED, SHARED, REPLICAS, MGS, NODEMAPS, RESTORED, ID_MAPS, SPARES, MOVES];
 
 /// A host that has joined.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -133,7 +135,18 @@ pub struct SpareRow {
     pub after_s: u64,
 }
 
-first_form!(1 => HostRow, TokenRow, RemovedRow, SharedRow, ReplicaRow, MgsRow, RestoredRow, SpareRow);
+/// A copy of a target that moves to another host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MoveRow {
+    /// The target.
+    pub target: TargetId,
+    /// Host of the member that goes once the other one is complete.
+    pub from: String,
+    /// Host of the new member.
+    pub to: String,
+}
+
+first_form!(1 => HostRow, TokenRow, RemovedRow, SharedRow, ReplicaRow, MgsRow, RestoredRow, SpareRow, MoveRow);
 
 /// A change of one row.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -178,6 +191,10 @@ pub(crate) enum Change {
     Spare(SpareRow),
     /// A host is no spare one any more.
     NoSpare(String),
+    /// A copy begins to move.
+    Move(MoveRow),
+    /// No copy of a target moves any more.
+    NoMove(TargetId),
 }
 
 /// All rows, each with its version in the store.
@@ -194,6 +211,7 @@ pub(crate) struct Rows {
     restored: BTreeMap<TargetId, (u64, RestoredRow)>,
     id_maps: BTreeMap<String, (u64, IdMapRow)>,
     spares: BTreeMap<String, (u64, SpareRow)>,
+    moves: BTreeMap<TargetId, (u64, MoveRow)>,
 }
 
 /// Key, version that it must have, and new value of an entry of the store.
@@ -249,6 +267,8 @@ impl Change {
             Change::NoIdMap(name) => gone(ID_MAPS, name, &rows.id_maps, name),
             Change::Spare(row) => put(SPARES, &row.host, &rows.spares, &row.host, row)?,
             Change::NoSpare(host) => gone(SPARES, host, &rows.spares, host),
+            Change::Move(row) => put(MOVES, &row.target.to_string(), &rows.moves, &row.target, row)?,
+            Change::NoMove(target) => gone(MOVES, &target.to_string(), &rows.moves, target),
         })
     }
 }
@@ -284,6 +304,8 @@ impl Rows {
             Change::NoIdMap(name) => drop(self.id_maps.remove(&name)),
             Change::Spare(row) => drop(self.spares.insert(row.host.clone(), (version, row))),
             Change::NoSpare(host) => drop(self.spares.remove(&host)),
+            Change::Move(row) => drop(self.moves.insert(row.target, (version, row))),
+            Change::NoMove(target) => drop(self.moves.remove(&target)),
         }
     }
 
@@ -386,6 +408,16 @@ impl Rows {
         self.spares.get(host).map(|(_, row)| row)
     }
 
+    /// The move of a copy of a target, while there is one.
+    pub(crate) fn move_of(&self, target: TargetId) -> Option<&MoveRow> {
+        self.moves.get(&target).map(|(_, row)| row)
+    }
+
+    /// Targets of which a copy moves.
+    pub(crate) fn moving(&self) -> impl ExactSizeIterator<Item = TargetId> {
+        self.moves.keys().copied()
+    }
+
     /// Whether what is known of a target is as old as a backup.
     pub(crate) fn is_restored(&self, target: TargetId) -> bool {
         self.restored.contains_key(&target)
@@ -444,6 +476,7 @@ fn decoded(prefix: &str, key: &str, value: &[u8]) -> Result<Change> {
         NODEMAPS => Change::Nodemap(Box::new(decode(key, value)?)),
         RESTORED => Change::Restored(decode(key, value)?),
         SPARES => Change::Spare(decode(key, value)?),
+        MOVES => Change::Move(decode(key, value)?),
         ID_MAPS => Change::IdMap(Box::new(decode(key, value)?)),
         _ => Change::Removed(decode(key, value)?),
     })

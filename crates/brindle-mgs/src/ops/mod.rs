@@ -6,6 +6,7 @@ pub(crate) mod get_map;
 pub(crate) mod heartbeat;
 pub(crate) mod hosts;
 pub(crate) mod nodemap;
+pub(crate) mod note_scrub;
 pub(crate) mod note_term;
 pub(crate) mod pool;
 pub(crate) mod raise_level;

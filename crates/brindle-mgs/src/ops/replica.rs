@@ -4,8 +4,8 @@ use brindle_net::ServerConn;
 use brindle_types::{Code, Fault, Result, Role, TargetId};
 use brindle_wire::mgs::replica::{
     ChangeInSyncReq, ChangeInSyncResp, ChangeReplicasReq, ChangeReplicasResp, KeepReplicasReq,
-    KeepReplicasResp, ListReplicasResp, MemberPhase, MemberReport, MemberWord, REPLICAS_MAX,
-    ReplicaSetChange, ReplicaSetInfo, ReplicaSetState, ShowReplicaReq, ShowReplicaResp,
+    KeepReplicasResp, ListReplicasResp, MEMBERS_MAX, MemberPhase, MemberReport, MemberWord, ReplicaSetChange,
+    ReplicaSetInfo, ReplicaSetState, ShowReplicaReq, ShowReplicaResp,
 };
 use brindle_wire::mgs::spare::{ChangeSpareReq, ChangeSpareResp, ListSparesResp, SpareHost};
 
@@ -13,8 +13,7 @@ use super::hosts::{audit, new_uuid, shortened_fault};
 use crate::Mgs;
 use crate::hosts::decide::ASSIGNMENTS_MAX;
 use crate::hosts::rows::{Change, ReplicaRow, RestoredRow, Rows, SpareRow};
-use crate::replica::step::Heard;
-use crate::replica::{decide, spare};
+use crate::replica::{decide, moving, spare};
 use crate::restored::{self, Shown};
 
 /// Longest time that a daemon's question is held: it has to be heard of often.
@@ -83,7 +82,7 @@ fn is_served_as_known(mgs: &Mgs, rows: &Rows, target: TargetId) -> bool {
 /// A daemon has a member that knows more than the MGS.
 pub(crate) async fn show(mgs: &Mgs, conn: &ServerConn, req: ShowReplicaReq) -> Result<ShowReplicaResp> {
     let (hosts, host) = (mgs.hosts()?, mgs.proven_host(conn)?);
-    if req.in_sync.len() > REPLICAS_MAX || req.epoch > EPOCH_MAX {
+    if req.in_sync.len() > MEMBERS_MAX || req.epoch > EPOCH_MAX {
         return Err(Fault::new(Code::BadFrame).why("no replica set has such an epoch or so many members"));
     }
     // Only what the MGS does not know: a host shows nothing of sets that it is not in.
@@ -143,12 +142,12 @@ pub(crate) async fn change(
         }
         ReplicaSetChange::Promote { target, host } => {
             decide::check_settled(rows, &map, *target)?;
-            let is_well = |set: &ReplicaSetState| {
-                let heard = mgs.replicas.heard(set, mgs.seams.now());
-                let wanted = set.member(host).map(|m| Heard::Alive { boot_term: m.boot_term });
-                wanted.is_some() && heard.get(host).copied() == wanted
-            };
+            let is_well = |set: &ReplicaSetState| mgs.replicas.is_well(set, host, mgs.seams.now());
             decide::promote(rows, &map, (*target, host), is_well)
+        }
+        ReplicaSetChange::Move { target, from, place } => {
+            decide::check_settled(rows, &map, *target)?;
+            moving::begin(rows, &map, *target, from, place)
         }
         ReplicaSetChange::Add { target, place } => {
             decide::check_settled(rows, &map, *target)?;
@@ -179,6 +178,9 @@ pub(crate) async fn change(
         ReplicaSetChange::Remove { target, host } => ("remove copy", format!("{target} {host}")),
         ReplicaSetChange::AcceptLoss { target, host } => ("accept loss", format!("{target} {host}")),
         ReplicaSetChange::Promote { target, host } => ("promote copy", format!("{target} {host}")),
+        ReplicaSetChange::Move { target, from, place } => {
+            ("move copy", format!("{target} {from} {}", place.host))
+        }
     };
     audit(conn, action, &subject, &outcome);
     let (changed, set) = outcome?;

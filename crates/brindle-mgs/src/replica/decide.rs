@@ -11,7 +11,7 @@ use crate::hosts::decide::{ASSIGNMENTS_MAX, check_dir, check_is_server, free_por
 use crate::hosts::rows::{Change, HostRow, ReplicaRow, Rows, SharedRow};
 use crate::restored;
 
-type Changed = (Vec<Change>, ReplicaSetState);
+pub(crate) type Changed = (Vec<Change>, ReplicaSetState);
 
 fn refuse(what: &'static str, subject: impl Into<String>) -> Fault {
     Fault::new(Code::BadArgument).what(what).subject(subject.into()).data("nothing was changed")
@@ -121,19 +121,7 @@ pub(crate) fn add(rows: &Rows, map: &Map, target: TargetId, place: &MemberPlace)
         return Err(refuse("an MGT has none; give the MGS more hosts instead".to_owned())
             .next("brindle target add --mgt --node HOST --dir DIR"));
     }
-    if rows.shared_target(target).is_some() {
-        return Err(refuse(
-            "it lies on a device that two hosts reach; a target has copies or a standby host, not both"
-                .to_owned(),
-        ));
-    }
-    let (mut set, host) = match rows.replica_set(target) {
-        Some(row) => (row.set.clone(), None),
-        None => {
-            let (set, host) = converted(rows, map, target)?;
-            (set, Some(host))
-        }
-    };
+    let (mut set, host) = set_to_be(rows, map, target)?;
     if set.member(&place.host).is_some() {
         return Err(refuse(format!("{} has one already: with that host both would be lost", place.host)));
     }
@@ -148,6 +136,23 @@ pub(crate) fn add(rows: &Rows, map: &Map, target: TargetId, place: &MemberPlace)
     set.members.push(new_member(place, MemberRole::Learner));
     // The set first: a target that is in both is served as a set.
     Ok((std::iter::once(stored(&set)).chain(host.map(Change::Host)).collect(), set))
+}
+
+/// The set of a target. One that a host was told to serve alone becomes a set: that host without it comes second.
+pub(super) fn set_to_be(
+    rows: &Rows,
+    map: &Map,
+    target: TargetId,
+) -> Result<(ReplicaSetState, Option<HostRow>)> {
+    if rows.shared_target(target).is_some() {
+        return Err(refuse("cannot add a copy of", map.fs.target(target)).why(
+            "it lies on a device that two hosts reach; a target has copies or a standby host, not both",
+        ));
+    }
+    match rows.replica_set(target) {
+        Some(row) => Ok((row.set.clone(), None)),
+        None => converted(rows, map, target).map(|(set, host)| (set, Some(host))),
+    }
 }
 
 /// The set of a target that one host was told to serve, and that host without it.

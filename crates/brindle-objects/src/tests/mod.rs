@@ -8,6 +8,7 @@ mod parallel;
 mod rules;
 mod streams;
 mod synced_replies;
+mod verify;
 
 use std::sync::Arc;
 

@@ -7,6 +7,7 @@ pub mod grant;
 pub mod list;
 pub mod punch;
 pub mod read;
+pub mod scrub;
 pub mod seek;
 pub mod stat;
 pub mod statfs;

@@ -28,7 +28,7 @@ pub async fn handle(oss: &Oss, _req: TargetInfoReq) -> Result<TargetInfoResp> {
     let shares = ("shares_its_disk".to_owned(), u64::from(oss.shares_its_disk));
     let refused = ("refused_callers".to_owned(), oss.gate.refused_callers());
     let counters = counters.chain([shares, refused, oss.gate.accepts_anybody()]).chain(terms_of_mdts(oss));
-    let counters = counters.chain(known.map(|(name, n)| (name.to_owned(), n)));
+    let counters = counters.chain(known.map(|(name, n)| (name.to_owned(), n))).chain(oss.scrub.counters(oss));
     let counters = counters.chain(objects.map(|(name, n)| (name.to_owned(), n))).collect();
     Ok(TargetInfoResp {
         name: oss.identity.name(),

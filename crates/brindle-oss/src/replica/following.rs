@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use brindle_net::ServerConn;
 use brindle_objects::slots::Turn;
-use brindle_objects::{PunchOp, WriteOp};
+use brindle_objects::{PunchOp, Verified, WriteOp};
 use brindle_types::{Code, Fault, Pair, Result};
 use brindle_wire::frame::encode_body;
 use brindle_wire::mds::Empty;
@@ -136,6 +136,30 @@ pub(crate) async fn look(oss: &Oss, call: &Call, req: ReplicaLookReq) -> Result<
     let body = encode_body(&Ok::<_, Fault>(ReplicaLookResp { image }));
     let bulk_crc = brindle_stdx::crc(&sums);
     Ok(Answer { body, bulk: sums, bulk_crc })
+}
+
+/// Reads blocks from the disk and verifies them, for the scrub of the primary.
+pub(crate) async fn verify(oss: &Oss, call: &Call, req: ReplicaVerifyReq) -> Result<Answer> {
+    let _attached = replica(oss)?.enter(&call.conn, req.attachment).await?;
+    let (seen, is_unreadable) = match oss.store.verify(req.object, req.from_block, req.blocks).await {
+        Err(fault) if fault.code == Code::ObjectDamaged => (Verified::default(), true),
+        other => (other?, false),
+    };
+    let answer = ReplicaVerifyResp {
+        exists: seen.image.exists,
+        is_unreadable,
+        damaged_blocks: seen.damaged.iter().map(|damaged| damaged.block).collect(),
+    };
+    let body = encode_body(&Ok::<_, Fault>(answer));
+    let bulk_crc = brindle_stdx::crc(&seen.sums);
+    Ok(Answer { body, bulk: seen.sums, bulk_crc })
+}
+
+/// Keeps the record of the scrub of the primary.
+pub(crate) async fn keep_scrub(oss: &Oss, conn: &ServerConn, req: ReplicaScrubReq) -> Result<Empty> {
+    let _attached = replica(oss)?.enter(conn, req.attachment).await?;
+    crate::scrub::keep(oss, &req.record)?;
+    Ok(Empty {})
 }
 
 /// Objects that are here.

@@ -210,7 +210,7 @@ impl Replica {
     }
 
     /// Puts bytes of another member in the place of those that are damaged here; whether any were.
-    async fn mend(&self, oss: &Oss, object: ObjectId, offset: u64, len_bytes: u64) -> bool {
+    pub(crate) async fn mend(&self, oss: &Oss, object: ObjectId, offset: u64, len_bytes: u64) -> bool {
         let start = offset / BLOCK * BLOCK;
         let end = offset.saturating_add(len_bytes).div_ceil(BLOCK) * BLOCK;
         let lock = self.lock_of(object);

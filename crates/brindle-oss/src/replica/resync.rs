@@ -66,7 +66,8 @@ impl Unequal {
 
 type Equalled = std::result::Result<(), Unequal>;
 
-fn sum_at(sums: &Bytes, index: u64) -> u32 {
+/// Checksum of a block, counted from the first of `sums`.
+pub(crate) fn sum_at(sums: &Bytes, index: u64) -> u32 {
     let at = index as usize * 4;
     // Blocks behind the end of an object are zeros, and so are their checksums.
     sums.get(at..at + 4).and_then(|word| word.try_into().ok()).map_or(0, u32::from_le_bytes)
@@ -182,7 +183,8 @@ impl Replica {
         Ok(())
     }
 
-    async fn copy_run(
+    /// Copies a run of whole blocks; the last one may end with the object.
+    pub(crate) async fn copy_run(
         &self,
         oss: &Oss,
         link: &Link,

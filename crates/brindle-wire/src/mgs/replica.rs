@@ -7,6 +7,8 @@ use crate::message;
 
 /// Most members of a replica set.
 pub const REPLICAS_MAX: usize = 3;
+/// Most members while a copy moves to another host: the new copy is complete before the former one goes.
+pub const MEMBERS_MAX: usize = REPLICAS_MAX + 1;
 
 /// Role of a member in its replica set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -237,6 +239,15 @@ pub enum ReplicaSetChange {
         target: TargetId,
         /// The member's host.
         host: String,
+    },
+    /// A copy moves to another host: a member is added there, and once that is complete the former one goes.
+    Move {
+        /// The target.
+        target: TargetId,
+        /// Host of the member that goes.
+        from: String,
+        /// The new member.
+        place: MemberPlace,
     },
 }
 

@@ -10,6 +10,7 @@ pub mod list;
 pub mod punch;
 pub mod read;
 pub mod replica;
+pub mod scrub;
 pub mod seek;
 pub mod stat;
 pub mod statfs;

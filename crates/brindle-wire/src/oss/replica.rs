@@ -8,11 +8,14 @@ use brindle_types::{ObjectId, Pair, SessionId};
 use serde::{Deserialize, Serialize};
 
 use super::Ticket;
+use super::scrub::ScrubRecord;
 use crate::mds::Empty;
 use crate::message;
 
 /// Most blocks that are compared by one [`ReplicaLookReq`].
 pub const LOOK_BLOCKS_MAX: u64 = 1 << 16;
+/// Most blocks that are read and verified by one [`ReplicaVerifyReq`].
+pub const VERIFY_BLOCKS_MAX: u64 = 256;
 
 /// The right of a primary to change a member, until a higher one comes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -258,3 +261,38 @@ pub struct ReplicaReadResp {
     pub exists: bool,
 }
 message!(ReplicaReadReq => ReplicaReadResp, ReplicaRead);
+
+/// Asks a member to read blocks of an object from its disk and to verify them. Nothing is changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplicaVerifyReq {
+    /// The attachment.
+    pub attachment: Attachment,
+    /// The object.
+    pub object: ObjectId,
+    /// First block.
+    pub from_block: u64,
+    /// Number of blocks; at most [`VERIFY_BLOCKS_MAX`].
+    pub blocks: u64,
+}
+
+/// The stored checksums of the blocks are the bulk, 4 bytes each, fewer where the object ends.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplicaVerifyResp {
+    /// Whether the object exists there.
+    pub exists: bool,
+    /// Whether nothing of the object can be read: its header is damaged, or its file was cut.
+    pub is_unreadable: bool,
+    /// Blocks that do not match their checksums.
+    pub damaged_blocks: Vec<u64>,
+}
+message!(ReplicaVerifyReq => ReplicaVerifyResp, ReplicaVerify);
+
+/// Gives a member the record of the scrub, so that a pass goes on where the member takes over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplicaScrubReq {
+    /// The attachment.
+    pub attachment: Attachment,
+    /// The record.
+    pub record: ScrubRecord,
+}
+message!(ReplicaScrubReq => Empty, ReplicaScrub);

@@ -15,6 +15,8 @@ pub mod target_assign;
 pub mod target_drain;
 pub mod target_list;
 pub mod target_replica;
+pub mod target_replica_move;
+pub mod target_scrub;
 pub mod target_shared;
 pub mod top;
 pub mod why;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use brindle_admin::paths::text;
 use brindle_admin::rails::RailView;
+
 use brindle_admin::status::{Report, StatusView, Target, state};
 use brindle_host::mounts;
 use brindle_types::units::format_bytes;
@@ -15,7 +16,7 @@ use brindle_wire::map::Map;
 
 use super::ask::servers;
 use super::place::{PlaceArgs, resolve};
-use super::target_replica;
+use super::{target_replica, target_scrub};
 use crate::control::Control;
 use crate::exit::Done;
 use crate::format::runtime;
@@ -134,9 +135,13 @@ fn page(report: &Report) -> String {
         let _ = writeln!(page, "  {line}");
     }
     page.push_str(&rail_lines(report));
+    let _ = writeln!(page);
+    for line in target_scrub::scan_lines(&report.map, &report.targets) {
+        let _ = writeln!(page, "  scan: {line}");
+    }
     let damage = report.damage();
     let damage = if damage.is_empty() { "no known data errors" } else { &damage };
-    let _ = writeln!(page, "\nerrors: {damage}");
+    let _ = writeln!(page, "errors: {damage}");
     let those = |which: fn(&Target) -> bool| -> Vec<&str> {
         let told = report.targets.iter().filter(|t| which(t));
         told.filter_map(|t| Some(t.info.as_ref().ok()?.name.as_str())).collect()

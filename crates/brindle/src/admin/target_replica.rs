@@ -8,6 +8,7 @@ use brindle_wire::mgs::replica::{MemberPlace, ReplicaSetChange, ReplicaSetState}
 use super::ask::{self, servers};
 use super::place::{PlaceArgs, one};
 use super::target_assign::{TargetArgs, Wanted};
+use super::target_replica_move;
 use crate::completion::live;
 use crate::exit::Done;
 use crate::format::runtime;
@@ -22,6 +23,8 @@ pub enum Command {
     Add(AddArgs),
     /// Take a copy of a target away; what lies in its directory stays there
     Remove(MemberArgs),
+    /// Move a copy to another host: one more is made there, and once it is complete the former one goes
+    Move(target_replica_move::MoveArgs),
     /// Have another complete copy serve the target; programs pause for a few seconds and go on
     Promote(MemberArgs),
     /// Have a copy serve that may lack acknowledged changes, because every copy that had them is lost for good
@@ -73,6 +76,7 @@ pub fn run(command: &Command) -> Result<Done> {
         Command::List(args) => list(args),
         Command::Add(args) => add_copy(args),
         Command::Remove(args) => remove(args),
+        Command::Move(args) => target_replica_move::run(args),
         Command::Promote(args) => promote(args),
         Command::AcceptLoss(args) => accept_loss(args),
     }
@@ -162,7 +166,7 @@ fn add_copy(args: &AddArgs) -> Result<Done> {
 }
 
 /// Directory of the first copy of a target.
-async fn present_dir(place: &Place, target: TargetId) -> Result<String> {
+pub(super) async fn present_dir(place: &Place, target: TargetId) -> Result<String> {
     let servers = servers();
     let sets = servers.replicas(place).await?;
     let set = sets.sets.iter().find(|info| info.set.target == target);

@@ -155,6 +155,7 @@ pub fn oss(registry: &Registry, handle: &Arc<brindle_oss::Handle>) {
         let read = move || handle.oss().store.stats().list().get(at).map_or(0, |(_, _, n)| *n) as f64;
         registry.read(name, help.trim_end_matches('.'), Kind::Counter, read);
     }
+    scrub(&registry, handle);
     let term = handle.clone();
     registry.read("boot_term", "Boot term", Kind::Gauge, move || f64::from(term.oss().store.boot_term()));
     let (space, granted) = (handle.clone(), handle.clone());
@@ -174,6 +175,22 @@ pub fn oss(registry: &Registry, handle: &Arc<brindle_oss::Handle>) {
     jobs(&registry, handle.usage());
     let server = handle.clone();
     server_stats(&registry, 300..=399, move || server.server_stats());
+}
+
+/// Numbers of the scrub of an OST.
+fn scrub(registry: &Registry, handle: &Arc<brindle_oss::Handle>) {
+    for (at, (name, help, _)) in handle.oss().scrub.totals().into_iter().enumerate() {
+        let handle = handle.clone();
+        let read = move || handle.oss().scrub.totals().get(at).map_or(0, |(_, _, n)| *n) as f64;
+        registry.read(name, help, Kind::Counter, read);
+    }
+    let done = handle.clone();
+    let help = "Part of the scrub's present pass that is done; 0 while there is none";
+    registry.read("scrub_progress_ratio", help, Kind::Gauge, move || done.oss().scrub.gauges().0);
+    let last = handle.clone();
+    let help = "End of the scrub's last pass, seconds since 1970; 0 before the first one";
+    registry
+        .read("scrub_last_pass_timestamp_seconds", help, Kind::Gauge, move || last.oss().scrub.gauges().1);
 }
 
 /// Most jobs of a target that have series: those that take most of its time.

@@ -1,0 +1,117 @@
+//! Reading blocks for the scrub: all of them are read from the disk where possible, and what does not match its checksum is told, not counted as
+//! damage that somebody met.
+//!
+//! A block is read under the range lock of its object, as reads of users are: data and checksum of one moment. What a crash left half written was put
+//! right before ([`ObjectStore::ready`]).
+
+use std::io;
+use std::ops::Range;
+
+use brindle_stdx::DiskFile;
+use brindle_stdx::buffers::Buffer;
+use brindle_stdx::disk::IoKind;
+use brindle_types::{Code, Fault, ObjectId};
+use brindle_wire::oss::replica::{ObjectImage, VERIFY_BLOCKS_MAX};
+use bytes::Bytes;
+
+use crate::format::{BLOCK, blocks};
+use crate::read::read_blocks_into;
+use crate::resum::for_data;
+use crate::store::ObjectStore;
+use crate::sums;
+
+/// A block that does not match its checksum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DamagedBlock {
+    /// Number of the block in its object.
+    pub block: u64,
+    /// Checksum that is stored.
+    pub stored: u32,
+    /// Checksum of what was read.
+    pub computed: u32,
+}
+
+/// Some blocks of an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verified {
+    /// Header of the object.
+    pub image: ObjectImage,
+    /// Stored checksums of the blocks, 4 bytes each, fewer where the object ends.
+    pub sums: Bytes,
+    /// Blocks that do not match.
+    pub damaged: Vec<DamagedBlock>,
+    /// Bytes that were read.
+    pub read_bytes: u64,
+}
+
+impl ObjectStore {
+    /// Reads and verifies blocks; at most [`VERIFY_BLOCKS_MAX`]. `ObjectDamaged` where nothing of the object can be read.
+    pub async fn verify(&self, id: ObjectId, from_block: u64, count: u64) -> Result<Verified, Fault> {
+        let wanted = from_block..from_block.saturating_add(count.min(VERIFY_BLOCKS_MAX));
+        loop {
+            let object = self.ready(id).await?;
+            let _range = object.locks.read(wanted.clone()).await;
+            if !self.still_ready(&object) {
+                continue;
+            }
+            let (image, file) = crate::replica::image_of(&object)?;
+            let end = wanted.end.min(blocks(image.len_bytes));
+            let Some(file) = file.filter(|_| from_block < end) else {
+                return Ok(Verified { image, ..Verified::default() });
+            };
+            let bytes = (end - from_block) * BLOCK;
+            let _permit = self.seams.disk.admit(IoKind::Read, bytes as usize).await;
+            let read = self.seams.run_blocking(move || verify_blocks(&*file, from_block..end)).await;
+            let read =
+                read.ok_or_else(|| Fault::new(Code::Bug).what("the job that verifies objects ended early"))?;
+            let found =
+                read.map_err(|e| Fault::io(Code::OstIo, "cannot read", format!("object {id}"), &e))?;
+            return Ok(Verified { image, ..found });
+        }
+    }
+
+    /// Counts a damaged block that nothing could mend, and keeps it among the findings.
+    pub fn report_unmended(&self, id: ObjectId, damaged: &DamagedBlock) {
+        // (Whoever reads the block gets the fault.)
+        let _fault = self.report_damage(id, damaged.block, damaged.stored, damaged.computed);
+    }
+
+    /// Number of transfers of users so far: it tells whether anybody uses the store.
+    pub fn transfers(&self) -> u64 {
+        use std::sync::atomic::Ordering::Relaxed;
+        self.stats.reads.load(Relaxed) + self.stats.writes.load(Relaxed)
+    }
+}
+
+fn verify_blocks(file: &dyn DiskFile, range: Range<u64>) -> io::Result<Verified> {
+    let mut sums = vec![0; (range.end - range.start) as usize * 4];
+    let mut found = Verified::default();
+    for_data(file, range.clone(), |run| {
+        let mut data = Buffer::new((run.end - run.start) as usize * BLOCK as usize);
+        let (mut stored, direct_bytes) = read_blocks_into(file, run.clone(), &mut data, true)?;
+        let mut damaged = mismatches(run.start, &data, &stored);
+        if !damaged.is_empty() && direct_bytes > 0 {
+            // After a failed writeback the page cache has the right bytes, until a sync tells of the failure.
+            (stored, _) = read_blocks_into(file, run.clone(), &mut data, false)?;
+            damaged = mismatches(run.start, &data, &stored);
+        }
+        let at = (run.start - range.start) as usize * 4;
+        sums[at..at + stored.len()].copy_from_slice(&stored);
+        found.read_bytes += data.len() as u64;
+        found.damaged.extend(damaged);
+        Ok(())
+    })?;
+    found.sums = sums.into();
+    Ok(found)
+}
+
+/// Blocks that do not match their checksums.
+fn mismatches(first: u64, data: &[u8], stored: &[u8]) -> Vec<DamagedBlock> {
+    let (mut damaged, mut from) = (Vec::new(), 0);
+    while let Err(m) = sums::verify(&data[from * BLOCK as usize..], &stored[from * 4..]) {
+        let index = from + m.index;
+        damaged.push(DamagedBlock { block: first + index as u64, stored: m.stored, computed: m.computed });
+        from = index + 1;
+    }
+    damaged
+}

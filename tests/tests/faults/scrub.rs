@@ -1,0 +1,274 @@
+//! Damage that nobody has read yet: the scrub finds it on any copy, mends it from a copy that is whole, and names what no copy has. Under load, with
+//! hosts that hang and die, it reports nothing that is not damage, and it goes on where it was.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use brindle_tests::cluster::{Cluster, Options};
+use serde_json::Value;
+
+use crate::bare_hosts::{said, sh, until};
+use crate::damage::objects;
+use crate::enrolment::{MOUNT, brindle, done, end, join, mount, serve};
+use crate::replicas::{made, until_served};
+use crate::work::Work;
+
+/// Longest time for a pass over what these tests write.
+const PASS_LIMIT: Duration = Duration::from_secs(60);
+/// Time for which passes follow each other under load.
+const UNDER_LOAD: Duration = Duration::from_secs(25);
+const OBJECTS: &str = "/var/lib/brindle/ost0/objects";
+
+/// An OST with copies on h2 and h3, mounted on h4.
+fn mirrored(name: &str) -> (Cluster, Vec<Child>) {
+    let (cluster, daemons) = made(name);
+    done(&cluster, "h1", "target add --copies 2 --node h2 --node h3 --dir /var/lib/brindle/ost0");
+    assert!(join(&cluster, "h4", "client").ok());
+    mount(&cluster, "h4");
+    (cluster, daemons)
+}
+
+/// The scrub of the only OST.
+fn status(cluster: &Cluster) -> Value {
+    let shown = brindle(cluster, "h1", "target scrub status -o json");
+    let shown: Value = serde_json::from_str(&shown.stdout).unwrap_or_default();
+    shown["targets"][0].clone()
+}
+
+fn number(value: &Value, key: &str) -> u64 {
+    value[key].as_u64().unwrap_or_default()
+}
+
+/// Begins a pass, and waits for its end; what it found, mended, and could not mend.
+fn pass(cluster: &Cluster) -> (u64, u64, u64) {
+    let before = status(cluster)["last"]["ended_at"].as_i64();
+    // Times are in seconds: no two passes end in the same one.
+    std::thread::sleep(Duration::from_millis(1100));
+    done(cluster, "h1", "target scrub start --rate 2GiB");
+    let since = Instant::now();
+    loop {
+        let now = status(cluster);
+        if now["state"] == "waiting" && now["last"]["ended_at"].as_i64() != before {
+            let last = &now["last"];
+            return (number(last, "found"), number(last, "mended"), number(last, "unmended"));
+        }
+        assert!(since.elapsed() < PASS_LIMIT, "{now}");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+/// Makes a file with one object, with everything on the disks.
+fn file(cluster: &Cluster, name: &str, mib: u64) {
+    done(cluster, "h4", &format!("lfs setstripe -c 1 {MOUNT}/{name}"));
+    let script = format!("head -c {} /dev/urandom > {MOUNT}/{name} && sync {MOUNT}/{name}", mib << 20);
+    said(cluster, "h4", &script);
+}
+
+/// The largest object of a host.
+fn object(cluster: &Cluster, host: &str) -> String {
+    let largest = format!("find {OBJECTS} -type f -printf '%s %p\\n' | sort -n | tail -1 | cut -d' ' -f2");
+    said(cluster, host, &largest).trim().to_owned()
+}
+
+/// Writes other bytes into a block of the first region of an object, behind the server's back.
+fn damage(cluster: &Cluster, host: &str, block: u64) {
+    let at = 2 * 4096 + block * 4096 + 77;
+    let object = object(cluster, host);
+    said(
+        cluster,
+        host,
+        &format!(
+            "head -c 64 /dev/zero | tr '\\0' 'Z' | dd of={object} bs=1 seek={at} conv=notrunc status=none && sync {object}"
+        ),
+    );
+}
+
+/// The bytes of the first region of the largest object.
+fn bytes(cluster: &Cluster, host: &str) -> String {
+    let object = object(cluster, host);
+    said(cluster, host, &format!("dd if={object} bs=4096 skip=2 count=1024 status=none | md5sum"))
+}
+
+#[test]
+fn damage_on_any_copy_is_found_and_mended_and_what_no_copy_has_is_named() {
+    let (cluster, daemons) = mirrored("scrub-damage");
+    file(&cluster, "f", 12);
+    assert_eq!(pass(&cluster), (0, 0, 0));
+    let whole = bytes(&cluster, "h2");
+    assert_eq!(bytes(&cluster, "h3"), whole);
+    // On the member, then on the primary: two blocks each.
+    for host in ["h3", "h2"] {
+        damage(&cluster, host, 5);
+        damage(&cluster, host, 700);
+        assert_ne!(bytes(&cluster, host), whole);
+        assert_eq!(pass(&cluster), (2, 2, 0), "{host}");
+        assert_eq!(bytes(&cluster, host), whole, "{host}");
+    }
+    let shown = brindle(&cluster, "h1", "status").text;
+    assert!(shown.contains("E4013") && shown.contains("scan: scratch-OST0000: scrubbed"), "{shown}");
+    said(&cluster, "h4", &format!("cat {MOUNT}/f > /dev/null"));
+    // A header: nothing of the object can be read on the member, which gets all of it anew.
+    let header = object(&cluster, "h3");
+    said(
+        &cluster,
+        "h3",
+        &format!("head -c 100 /dev/zero | dd of={header} bs=1 seek=20 conv=notrunc status=none"),
+    );
+    until_forgotten(&cluster);
+    assert_eq!(pass(&cluster), (1, 1, 0));
+    assert_eq!(bytes(&cluster, "h3"), whole);
+    assert_eq!(pass(&cluster), (0, 0, 0), "nothing is left");
+    // Both copies of one block.
+    damage(&cluster, "h2", 9);
+    damage(&cluster, "h3", 9);
+    let (found, mended, unmended) = pass(&cluster);
+    assert_eq!((found, mended, unmended), (2, 0, 1));
+    let shown = brindle(&cluster, "h1", "target scrub status").text;
+    assert!(shown.contains("cannot be mended: the file ["), "{shown}");
+    assert!(shown.contains("at offset 36864 (4096 bytes)"), "{shown}");
+    let shown = brindle(&cluster, "h1", "status").text;
+    assert!(shown.contains("E4003"), "{shown}");
+    let events = brindle(&cluster, "h1", "events").text;
+    assert!(events.contains("scrub.damage") && events.contains("scrub.done"), "{events}");
+    said(&cluster, "h4", &format!("umount {MOUNT}"));
+    mount(&cluster, "h4");
+    let read =
+        sh(&cluster, "h4", &format!("dd if={MOUNT}/f bs=4096 skip=9 count=1 status=none of=/dev/null"));
+    assert!(!read.ok() && read.text.contains("Input/output error"), "{read}");
+    said(&cluster, "h4", &format!("dd if={MOUNT}/f bs=4096 skip=10 count=200 status=none of=/dev/null"));
+    // Written anew it is whole, everywhere.
+    said(
+        &cluster,
+        "h4",
+        &format!("head -c 4096 /dev/urandom | dd of={MOUNT}/f bs=4096 seek=9 conv=notrunc,fsync status=none"),
+    );
+    assert_eq!(pass(&cluster), (0, 0, 0));
+    assert_eq!(bytes(&cluster, "h2"), bytes(&cluster, "h3"));
+    end(cluster, daemons);
+}
+
+/// The server of h3 opens its objects anew.
+fn until_forgotten(cluster: &Cluster) {
+    done(cluster, "h1", "target replica promote OST0000 --node h3");
+    done(cluster, "h1", "target replica promote OST0000 --node h2");
+    until_served(cluster, "h2", "serving");
+}
+
+#[test]
+fn nothing_is_mended_from_a_copy_that_lacks_changes() {
+    let (cluster, mut daemons) = mirrored("scrub-stale");
+    file(&cluster, "f", 4);
+    assert!(cluster.dev(&["host", "kill", "h3"]).ok());
+    daemons[2].wait().unwrap();
+    // The member that is away has the former bytes of this block, with a right checksum.
+    said(
+        &cluster,
+        "h4",
+        &format!("head -c 4096 /dev/urandom | dd of={MOUNT}/f bs=4096 seek=3 conv=notrunc,fsync status=none"),
+    );
+    until_served(&cluster, "h2", "degraded");
+    damage(&cluster, "h2", 3);
+    assert_eq!(pass(&cluster), (1, 0, 1));
+    assert!(cluster.dev(&["host", "start", "h3"]).ok());
+    daemons[2] = serve(&cluster, "h3");
+    let (_, mended, _) = pass(&cluster);
+    assert_eq!(mended, 0);
+    said(&cluster, "h4", &format!("umount {MOUNT}"));
+    mount(&cluster, "h4");
+    let read =
+        sh(&cluster, "h4", &format!("dd if={MOUNT}/f bs=4096 skip=3 count=1 status=none of=/dev/null"));
+    assert!(!read.ok() && read.text.contains("Input/output error"), "{read}");
+    end(cluster, daemons);
+}
+
+#[test]
+fn under_load_with_a_member_that_hangs_and_a_primary_that_dies_nothing_is_reported() {
+    let (cluster, mut daemons) = mirrored("scrub-load");
+    file(&cluster, "big", 24);
+    let work = Work::begin(&cluster, "h4");
+    let (since, mut passes) = (Instant::now(), 0);
+    while since.elapsed() < UNDER_LOAD {
+        assert_eq!(pass(&cluster), (0, 0, 0));
+        passes += 1;
+    }
+    eprintln!("{passes} passes under load");
+    // A member hangs in the middle of a pass, and is filled again.
+    done(&cluster, "h1", "target scrub start --rate 4MiB");
+    assert!(cluster.dev(&["host", "freeze", "h3"]).ok());
+    work.goes_on();
+    until_served(&cluster, "h2", "degraded");
+    assert!(cluster.dev(&["host", "thaw", "h3"]).ok());
+    until_served(&cluster, "h2", "serving");
+    assert_eq!(pass(&cluster), (0, 0, 0));
+    assert!(cluster.dev(&["host", "kill", "h2"]).ok());
+    work.goes_on();
+    until_served(&cluster, "h3", "degraded");
+    assert_eq!(pass(&cluster), (0, 0, 0));
+    work.end(&cluster);
+    daemons[1].wait().unwrap();
+    end(cluster, daemons);
+}
+
+#[test]
+fn a_pass_goes_on_after_a_stop_and_where_another_member_takes_over() {
+    let (cluster, mut daemons) = mirrored("scrub-resume");
+    for n in 0..6 {
+        file(&cluster, &format!("f{n}"), 4);
+    }
+    assert!(!brindle(&cluster, "h1", "target scrub start --rate 1000").ok());
+    assert!(!brindle(&cluster, "h1", "target scrub start MDT0000").ok());
+    assert_eq!(status(&cluster)["state"], "waiting");
+    done(&cluster, "h1", "target scrub start --rate 1MiB --every 7");
+    until("a part of a pass", || number(&status(&cluster)["pass"], "bytes") > 6 << 20);
+    done(&cluster, "h1", "target scrub stop OST0000");
+    until("the stop", || status(&cluster)["state"] == "stopped");
+    // The piece that was being read is counted.
+    std::thread::sleep(Duration::from_secs(2));
+    let stopped = number(&status(&cluster)["pass"], "bytes");
+    // The primary is lost: the other member knows how far it was.
+    assert!(cluster.dev(&["host", "kill", "h2"]).ok());
+    until_served(&cluster, "h3", "degraded");
+    let taken_over = status(&cluster);
+    assert_eq!(taken_over["state"], "stopped", "{taken_over}");
+    assert_eq!(number(&taken_over["pass"], "bytes"), stopped);
+    done(&cluster, "h1", "target scrub start --rate 2GiB");
+    until("the end", || status(&cluster)["state"] == "waiting");
+    let ended = status(&cluster);
+    let read = number(&ended["last"], "bytes");
+    assert!((24 << 20..32 << 20).contains(&read), "nothing was read twice: {ended}");
+    assert_eq!(number(&ended, "every_days"), 7);
+    let days = (ended["next_at"].as_i64().unwrap() - ended["last"]["ended_at"].as_i64().unwrap()) / 86_400;
+    assert_eq!(days, 7);
+    daemons[1].wait().unwrap();
+    end(cluster, daemons);
+}
+
+#[test]
+fn damage_on_a_target_with_one_copy_is_named_before_somebody_reads_it() {
+    let cluster = Cluster::up("scrub-one", &Options { osts: 1, ..Options::default() });
+    let dir = cluster.dir().display().to_string();
+    let path = cluster.a().join("f");
+    let bytes: Vec<u8> = (0..3_000_000_u32).map(|n| (n / 7) as u8).collect();
+    fs::write(&path, &bytes).unwrap();
+    fs::File::open(&path).unwrap().sync_all().unwrap();
+    let ino = fs::metadata(&path).unwrap().ino();
+    cluster.kill(&["ost0"]);
+    let found = objects(&cluster.process("ost0").data, ino);
+    let mut raw = fs::read(&found[0]).unwrap();
+    raw[8192 + 20 * 4096] ^= 1;
+    fs::write(&found[0], raw).unwrap();
+    cluster.start(&["ost0"]);
+    let said = cluster.brindle(&["target", "scrub", "start", "--dir", &dir]);
+    assert!(said.ok(), "{said}");
+    until("the end", || {
+        let shown = cluster.brindle(&["target", "scrub", "status", "--dir", &dir]);
+        shown.text.contains("1 damaged, 0 mended, 1 not") && shown.text.contains("waiting")
+    });
+    let shown = cluster.brindle(&["target", "scrub", "status", "--dir", &dir]).text;
+    assert!(shown.contains("at offset 81920 (4096 bytes)"), "{shown}");
+    assert!(shown.contains("/f [0x"), "{shown}");
+    let status = cluster.brindle(&["status", "--dir", &dir]).text;
+    assert!(status.contains("E4003") && status.contains("scan: "), "{status}");
+}
