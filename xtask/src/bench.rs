@@ -5,6 +5,7 @@
 //! largest beside them in the file. The machine is described, not named.
 
 mod counters;
+pub mod fair;
 pub mod machine;
 
 use std::collections::BTreeMap;

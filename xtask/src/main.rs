@@ -84,6 +84,11 @@ const COMMANDS: &[Command] = &[
     Command { name: "down", about: "end the demo; nothing of it stays", run: demo::down },
     Command { name: "bench", about: "measure a mount beside the local file system", run: bench::run },
     Command {
+        name: "bench-fair-share",
+        about: "measure what a job of 64 processes does to the ls of another one, with turns and without",
+        run: bench::fair::run,
+    },
+    Command {
         name: "peers",
         about: "measure Brindle beside GlusterFS, MooseFS, CephFS, ext4 and a FUSE passthrough",
         run: peers::run,

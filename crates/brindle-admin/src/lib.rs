@@ -16,6 +16,7 @@ pub mod hosts;
 pub mod hsm;
 pub mod job;
 pub mod known;
+pub mod limits;
 pub mod mdt_backup;
 pub mod migrate;
 pub mod mount;

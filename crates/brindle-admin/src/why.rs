@@ -11,6 +11,7 @@ use brindle_wire::job::{Tally, UsageResp, UsageRow};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::limits::Waited;
 use crate::top::Look;
 
 /// Server time each second from which somebody keeps a target busy: 1.0 is one thread.
@@ -33,6 +34,8 @@ const SLOW_MS: f64 = 2.0;
 const COUNT_MIN: u64 = 20;
 /// Seconds from which a wait is worth a word.
 const WAIT_S: f64 = 1.0;
+/// Seconds of waits each second for a turn, or by a limit, from which they are worth a word.
+const HELD: f64 = 0.05;
 /// Operations that are shown for each target.
 const OPERATIONS_SHOWN: usize = 3;
 /// Numbers of operations below this are those of MDTs.
@@ -127,6 +130,8 @@ pub struct Evidence<'a> {
     pub states: &'a BTreeMap<String, String>,
     /// Waits of the mounts here.
     pub waits: &'a [Waiting],
+    /// What targets have held back of the job between the two looks, by full name of the target.
+    pub held: &'a [(String, Waited)],
 }
 
 /// Requests of one name to one target between two looks.
@@ -186,6 +191,7 @@ pub fn explain(subject: &Subject, evidence: &Evidence<'_>) -> WhyView {
         concerned.iter().map(|part| target(part, name.as_deref(), evidence.states)).collect();
     let mut findings = waits(evidence.waits);
     findings.extend(states(subject, &targets, evidence.states));
+    findings.extend(held_back(evidence));
     if let Some(name) = &name {
         let own: Vec<&Asked<'_>> = concerned
             .iter()
@@ -309,6 +315,36 @@ fn states(subject: &Subject, targets: &[WhyTarget], states: &BTreeMap<String, St
         next: "see why, and what to do: brindle status".to_owned(),
     })
     .collect()
+}
+
+/// Limits that hold the job, and targets at which it waits for its turn.
+fn held_back(evidence: &Evidence<'_>) -> Vec<Finding> {
+    let seconds = (evidence.later.at().ms_since(evidence.earlier.at()) as f64 / 1000.0).max(0.001);
+    let is_much = |micros: u64| micros as f64 / 1e6 / seconds >= HELD;
+    let limits = evidence.held.iter().filter(|(_, waited)| is_much(waited.held_micros));
+    let limits = limits.map(|(target, waited)| Finding {
+        what: format!("the limit {} holds it back at {target}", waited.rule),
+        evidence: format!(
+            "{} requests were held, {:.1} ms each",
+            waited.held,
+            ms(waited.held_micros, waited.held)
+        ),
+        next: format!(
+            "see the limit: brindle limit list; give it another rate: brindle limit set {}",
+            waited.rule
+        ),
+    });
+    let turns = evidence.held.iter().filter(|(_, waited)| is_much(waited.queued_micros));
+    let turns = turns.map(|(target, waited)| Finding {
+        what: format!("{target} is busy, and it has no more than its fair share"),
+        evidence: format!(
+            "{} requests waited for their turn, {:.1} ms each",
+            waited.queued,
+            ms(waited.queued_micros, waited.queued)
+        ),
+        next: "see who else asks for much: brindle top; fewer processes do not wait longer".to_owned(),
+    });
+    limits.chain(turns).collect()
 }
 
 /// Targets at which somebody else takes much more time.
@@ -486,7 +522,10 @@ mod tests {
         let (earlier, later) = (look_at(10, before), look_at(12, after));
         let states =
             states(&[("MDT0", "active"), ("OST0", "active"), ("OST1", "active"), ("OST2", "active")]);
-        explain(subject, &Evidence { earlier: &earlier, later: &later, states: &states, waits: &[] })
+        explain(
+            subject,
+            &Evidence { earlier: &earlier, later: &later, states: &states, waits: &[], held: &[] },
+        )
     }
 
     fn whats(view: &WhyView) -> Vec<&str> {
@@ -563,6 +602,33 @@ mod tests {
     }
 
     #[test]
+    fn a_job_that_is_held_back_hears_of_it() {
+        let rows = |count| vec![("MDT0", vec![did("a", Op::Create, count, 100, 0)])];
+        let (earlier, later) = (look_at(10, rows(0)), look_at(12, rows(100)));
+        let states = states(&[("MDT0", "active")]);
+        let waited = |queued_micros, held_micros| Waited {
+            queued: 50,
+            queued_micros,
+            held: 20,
+            held_micros,
+            rule: "slow".into(),
+        };
+        let found = |waited: Waited| {
+            let held = [("MDT0".to_owned(), waited)];
+            let evidence =
+                Evidence { earlier: &earlier, later: &later, states: &states, waits: &[], held: &held };
+            explain(&Subject::Job("a".into()), &evidence)
+        };
+        let limited = found(waited(0, 1_000_000));
+        assert_eq!(whats(&limited)[0], "the limit slow holds it back at MDT0");
+        assert_eq!(limited.findings[0].evidence, "20 requests were held, 50.0 ms each");
+        let queued = found(waited(500_000, 0));
+        assert_eq!(whats(&queued)[0], "MDT0 is busy, and it has no more than its fair share");
+        assert_eq!(queued.findings[0].evidence, "50 requests waited for their turn, 10.0 ms each");
+        assert_eq!(whats(&found(waited(1_000, 1_000))), ["servers are not what it waits for"]);
+    }
+
+    #[test]
     fn targets_that_do_not_serve_and_long_waits_come_first() {
         let (earlier, later) = (look_at(10, Vec::new()), look_at(12, Vec::new()));
         let states = states(&[("OST0", "unreachable"), ("OST1", "active")]);
@@ -570,7 +636,8 @@ mod tests {
             Waiting { what: "write".into(), target: "OST0".into(), seconds: 12.04 },
             Waiting { what: "read".into(), target: "OST0".into(), seconds: 0.2 },
         ];
-        let evidence = Evidence { earlier: &earlier, later: &later, states: &states, waits: &waits };
+        let evidence =
+            Evidence { earlier: &earlier, later: &later, states: &states, waits: &waits, held: &[] };
         let job = explain(&Subject::Job("a".into()), &evidence);
         assert_eq!(whats(&job)[..2], ["calls wait for OST0", "OST0 is unreachable"]);
         assert_eq!(job.findings[0].evidence, "1 waiting here; the longest for 12.0 s: write");

@@ -9,6 +9,7 @@ use brindle_mds::mdt::Mdt;
 use brindle_mds::replica::following::FollowerService;
 use brindle_mgs::shared::Fence;
 use brindle_net::Transport;
+use brindle_net::fair::FairShare;
 use brindle_net::peer::RAILS_MAX;
 use brindle_objects::ObjectStore;
 use brindle_oss::Oss;
@@ -51,6 +52,8 @@ pub struct How {
     pub high_water_percent: u64,
     /// Longest time that an MDT lets writes wait for added space, where all OSTs are full, in milliseconds.
     pub room_wait_ms: u64,
+    /// Sharing between jobs; of MDTs and OSTs.
+    pub fair_share: FairShare,
     /// Way to fence hosts that share devices; of an MGT only.
     pub fence: Option<Arc<dyn Fence>>,
     /// Time after which targets go back to their preferred hosts, in milliseconds; of an MGT only.
@@ -91,6 +94,7 @@ pub async fn start(how: &How, found: &Found, port: u16) -> Result<Service> {
             let mut config = brindle_mds::Config::new(dir, listen.clone(), host);
             config.high_water_percent = how.high_water_percent;
             config.room_wait_ms = how.room_wait_ms;
+            config.places = how.fair_share.places(Role::Mdt);
             config.advertise = advertise;
             config.rails = rails;
             if let Some(lease) = &how.lease {
@@ -112,6 +116,7 @@ pub async fn start(how: &How, found: &Found, port: u16) -> Result<Service> {
         }
         Role::Ost => {
             let mut config = brindle_oss::Config::new(dir, listen.clone(), host);
+            config.places = how.fair_share.places(Role::Ost);
             config.advertise = advertise;
             config.rails = rails;
             if let Some(lease) = &how.lease {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brindle_auth::{Authority, HostKey, HostRole, Identity, Mode, Name, Roles, Token};
+use brindle_net::fair::FairShare;
 use brindle_net::{CredentialSource, TcpTransport, Transport};
 use brindle_stdx::Seams;
 use brindle_targets::{Directory, Introduction};
@@ -101,6 +102,7 @@ impl World {
             advertise: None,
             high_water_percent: 97,
             room_wait_ms: 0,
+            fair_share: FairShare::default(),
             fence: None,
             failback_after_ms: None,
             lease: None,

@@ -158,6 +158,7 @@ impl Request<'_> {
             Op::ChangeInSync | Op::ShowReplica | Op::ListSpares | Op::ChangeSpare => refused(op),
             Op::WatchNodemaps | Op::ListNodemaps | Op::ChangeNodemap => refused(op),
             Op::WatchMappedNodemaps | Op::ListMappedNodemaps | Op::ChangeMappedNodemap => refused(op),
+            Op::MdtShares | Op::OstShares | Op::WatchLimits | Op::ChangeLimit => refused(op),
             Op::RecallNotice | Op::InvalidateNotice | Op::LayoutNotice | Op::ReportNotice => refused(op),
             Op::SessionEndNotice | Op::SettleNotice | Op::LeaseNotice | Op::ClosedNotice => refused(op),
             Op::NodeRegister | Op::NodeOrder => refused(op),

@@ -6,6 +6,7 @@ use brindle_config::Superblock;
 use brindle_kv::{
     CACHE_BYTES_MAX, DurabilityMode, KvOptions, MEMTABLE_BYTES_MAX, RESERVE_BYTES, SEGMENT_BYTES,
 };
+use brindle_net::fair::MDT_PLACES;
 use brindle_targets::OwnerLease;
 use brindle_targets::replica::Seat;
 use brindle_types::{FsName, LayoutPolicy, Nid, TargetId};
@@ -84,6 +85,8 @@ pub struct Config {
     pub reserve_bytes: u64,
     /// Right to answer for the MDT; `Some` if the MDT lies on a device that two hosts reach.
     pub lease: Option<Arc<OwnerLease>>,
+    /// Requests of jobs that are served at once, in turns; `None` for all, as they come.
+    pub places: Option<usize>,
     /// Place in the replica set; `Some` if the MDT is a member of one.
     pub seat: Option<Arc<Seat>>,
 }
@@ -109,6 +112,7 @@ impl Config {
             changelog_age_max_secs: CHANGELOG_AGE_MAX_SECS,
             reserve_bytes: RESERVE_BYTES,
             lease: None,
+            places: Some(MDT_PLACES),
             seat: None,
         }
     }

@@ -9,7 +9,7 @@ use brindle_types::{Code, Fault, Result, SessionId};
 use brindle_wire::Op;
 use brindle_wire::cache_updates::CacheUpdates;
 use brindle_wire::frame::{FLAG_FAULT, Frame, decode_body, encode_body};
-use brindle_wire::job::MdtUsageReq;
+use brindle_wire::job::{MdtSharesReq, MdtUsageReq, SharesReq};
 use brindle_wire::log_level::MdtLogLevelReq;
 use brindle_wire::mds::session::{SessionOpenReq, SessionOpenResp};
 use bytes::Bytes;
@@ -75,6 +75,11 @@ impl MdsService {
             Op::MdtUsage => {
                 let request: MdtUsageReq = decode_body(&frame.body)?;
                 return bare(encode_body(&Ok::<_, Fault>(conn.usage().answer(&request.0))));
+            }
+            Op::MdtShares => {
+                let MdtSharesReq(SharesReq {}) = decode_body(&frame.body)?;
+                let answer = conn.fair().map(|fair| fair.answer()).unwrap_or_default();
+                return bare(encode_body(&Ok::<_, Fault>(answer)));
             }
             _ => {}
         }

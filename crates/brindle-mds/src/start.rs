@@ -60,6 +60,11 @@ impl Handle {
         self.member.usage()
     }
 
+    /// Sharing between jobs, and limits.
+    pub fn fair(&self) -> Option<&Arc<brindle_net::Fair>> {
+        self.member.fair()
+    }
+
     /// Completes when the MDT can no longer serve (its log failed, the MGS refuses it, there is one of a later term), with the reason.
     pub async fn until_failed(&self) -> Fault {
         self.member.until_failed().await
@@ -162,6 +167,7 @@ impl Starting {
             rails: config.rails.clone(),
             advertise: config.advertise.clone(),
             host: config.host.clone(),
+            places: config.places,
         };
         let connections = Connections::new(identity.target());
         let osts = Osts::new(seams.clone(), targets.clone())

@@ -23,6 +23,7 @@ use tokio::sync::Semaphore;
 
 use crate::events::{self, Events};
 use crate::hosts::{self, Hosts};
+use crate::limits::Limits;
 use crate::liveness::Liveness;
 use crate::store::MapStore;
 use crate::{Config, MAP_WAITERS_MAX, Mgs, Stats, mgt, ops, replica, shared, store_path};
@@ -254,6 +255,7 @@ impl Standing {
             config: self.config.clone(),
             gate: self.gate.clone(),
             events: Events::open(store.clone(), &self.superblock.fs).await?,
+            limits: Limits::open(store.clone(), &self.superblock.fs).await?,
             store: MapStore::open(store, &self.superblock).await?,
             superblock: self.superblock.clone(),
             leadership,

@@ -9,6 +9,7 @@ use brindle_types::{Code, Fault, Result, TargetId};
 use brindle_wire::Op;
 use brindle_wire::frame::{Frame, decode_body, encode_body};
 use brindle_wire::log_level::MgsLogLevelReq;
+use brindle_wire::mgs::limit::ChangeLimitReq;
 use brindle_wire::mgs::replica::ChangeInSyncReq;
 use brindle_wire::mgs::scrub::NoteScrubReq;
 use brindle_wire::mgs::{
@@ -97,12 +98,12 @@ async fn body(mgs: &Arc<Mgs>, conn: &ServerConn, frame: &Frame) -> Result<Bytes>
         }
         Op::MgsLogLevel => reply(log_level::handle(conn, &decode_body::<MgsLogLevelReq>(&frame.body)?.0)),
         Op::TargetInfo => reply(ops::target_info::handle(mgs)),
-        op => nodemaps(mgs, conn, frame, op).await,
+        op => rules(mgs, conn, frame, op).await,
     }
 }
 
-/// Operations about nodemaps.
-async fn nodemaps(mgs: &Arc<Mgs>, conn: &ServerConn, frame: &Frame, op: Op) -> Result<Bytes> {
+/// Operations about nodemaps and limits.
+async fn rules(mgs: &Arc<Mgs>, conn: &ServerConn, frame: &Frame, op: Op) -> Result<Bytes> {
     match op {
         Op::WatchNodemaps => reply(ops::nodemap::watch(mgs, conn, decode_body(&frame.body)?).await),
         Op::ListNodemaps => reply(ops::nodemap::list(mgs)),
@@ -113,6 +114,12 @@ async fn nodemaps(mgs: &Arc<Mgs>, conn: &ServerConn, frame: &Frame, op: Op) -> R
         Op::ListMappedNodemaps => reply(ops::nodemap::list_mapped(mgs)),
         Op::ChangeMappedNodemap => {
             reply(ops::nodemap::change_mapped(mgs, conn, decode_body(&frame.body)?).await)
+        }
+        Op::WatchLimits => reply(ops::limit::watch(mgs, conn, decode_body(&frame.body)?).await),
+        Op::ChangeLimit => {
+            let request: ChangeLimitReq = decode_body(&frame.body)?;
+            let subject = request.change.name().to_owned();
+            audited(conn, "change limit", &subject, ops::limit::change(mgs, request).await)
         }
         op => Err(Fault::new(Code::UnknownOp)
             .subject(mgs.superblock.name())

@@ -18,6 +18,7 @@ pub mod backup;
 mod dispatch;
 mod events;
 pub mod hosts;
+mod limits;
 pub mod liveness;
 mod ops;
 mod replica;
@@ -119,6 +120,7 @@ pub(crate) struct Mgs {
     superblock: Superblock,
     gate: Arc<Gate>,
     store: MapStore,
+    limits: limits::Limits,
     events: events::Events,
     liveness: Mutex<Liveness>,
     waiters: Semaphore,

@@ -10,6 +10,7 @@
 
 pub mod access;
 pub mod error;
+pub mod fair;
 mod ids;
 pub mod job;
 pub mod latch;
@@ -26,6 +27,7 @@ mod tests;
 
 pub use access::RemovedKeys;
 pub use error::NetError;
+pub use fair::{Fair, FairConfig};
 pub use nodemaps::{Limits, Nodemaps};
 pub use peer::{LinkInfo, NotifyHandler, Peer, PeerConfig, PeerState};
 pub use server::{RpcServer, ServerConfig, ServerConn, ServerHandle, ServerStats, Service};

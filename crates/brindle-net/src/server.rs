@@ -21,6 +21,7 @@ use brindle_wire::version::Hello;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
+use crate::fair::{Fair, FairConfig};
 use crate::latch::Latch;
 use crate::outbox::{Outbox, Outgoing};
 use crate::peer::{BYTES_MAX_DEFAULT, REQUESTS_MAX_DEFAULT};
@@ -61,6 +62,8 @@ pub struct ServerConfig {
     pub requests_max: u32,
     /// Bytes in flight granted to each connection.
     pub bytes_max: u64,
+    /// Sharing between jobs, of servers of an MDT or OST.
+    pub fair: Option<FairConfig>,
 }
 
 impl Default for ServerConfig {
@@ -69,6 +72,7 @@ impl Default for ServerConfig {
             connections_max: CONNECTIONS_MAX_DEFAULT,
             requests_max: REQUESTS_MAX_DEFAULT,
             bytes_max: BYTES_MAX_DEFAULT,
+            fair: None,
         }
     }
 }
@@ -110,6 +114,7 @@ pub(crate) struct Shared {
     pub(crate) stats: Mutex<ServerStats>,
     pub(crate) removed: Option<Arc<RemovedKeys>>,
     pub(crate) usage: Arc<Usage>,
+    pub(crate) fair: Option<Arc<Fair>>,
 }
 
 impl RpcServer {
@@ -128,6 +133,7 @@ impl RpcServer {
             seams: seams.clone(),
             room: Arc::new(Semaphore::new(config.connections_max)),
             strangers: Semaphore::new(STRANGERS_MAX),
+            fair: config.fair.map(|fair| Fair::new(seams, fair)),
             config,
             service,
             stop: Latch::default(),
@@ -171,6 +177,11 @@ impl ServerHandle {
     /// Requests by client, user and job.
     pub fn usage(&self) -> &Arc<Usage> {
         &self.shared.usage
+    }
+
+    /// Sharing between jobs, and limits.
+    pub fn fair(&self) -> Option<&Arc<Fair>> {
+        self.shared.fair.as_ref()
     }
 
     /// Counters.
@@ -226,6 +237,9 @@ pub struct ServerConn {
     next_xid: AtomicU64,
     down: Latch,
     usage: Arc<Usage>,
+    fair: Option<Arc<Fair>>,
+    /// Name of the peer's host, shared by the requests that wait.
+    host: Arc<str>,
 }
 
 impl ServerConn {
@@ -271,6 +285,11 @@ impl ServerConn {
     /// Requests to this server by client, user and job.
     pub fn usage(&self) -> &Usage {
         &self.usage
+    }
+
+    /// Sharing between jobs, and limits, of servers that have them.
+    pub fn fair(&self) -> Option<&Arc<Fair>> {
+        self.fair.as_ref()
     }
 
     /// Whether the connection has ended.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use brindle_net::fair::OST_PLACES;
 use brindle_objects::Replies;
 use brindle_targets::OwnerLease;
 use brindle_targets::replica::Seat;
@@ -24,6 +25,8 @@ pub struct Config {
     pub lease: Option<Arc<OwnerLease>>,
     /// Moment at which a change is answered: [`Replies::Synced`] for an OST that another host may take over.
     pub replies: Replies,
+    /// Requests of jobs that are served at once, in turns; `None` for all, as they come.
+    pub places: Option<usize>,
     /// Place in the replica set; `Some` if the OST is a member of one.
     pub seat: Option<Arc<Seat>>,
 }
@@ -39,6 +42,7 @@ impl Config {
             host: host.into(),
             lease: None,
             replies: Replies::default(),
+            places: Some(OST_PLACES),
             seat: None,
         }
     }

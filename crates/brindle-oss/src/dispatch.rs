@@ -6,7 +6,7 @@ use brindle_net::ServerConn;
 use brindle_targets::log_level;
 use brindle_types::{Code, Fault, Result};
 use brindle_wire::frame::{Frame, decode_body, encode_body};
-use brindle_wire::job::OstUsageReq;
+use brindle_wire::job::{OstSharesReq, OstUsageReq};
 use brindle_wire::log_level::OstLogLevelReq;
 use brindle_wire::{Message, Op};
 use bytes::Bytes;
@@ -71,6 +71,12 @@ pub async fn dispatch(oss: &Arc<Oss>, op: Op, call: &Call) -> Result<Answer> {
             plain(call, async |req: OstLogLevelReq| log_level::handle(&call.conn, &req.0)).await
         }
         Op::OstUsage => plain(call, async |req: OstUsageReq| Ok(call.conn.usage().answer(&req.0))).await,
+        Op::OstShares => {
+            let shares = |_: OstSharesReq| async {
+                Ok(call.conn.fair().map(|fair| fair.answer()).unwrap_or_default())
+            };
+            plain(call, shares).await
+        }
         Op::TargetInfo => plain(call, |req| target_info::handle(oss, req)).await,
         _ => Err(Fault::new(Code::UnknownOp).why(format!("operation {} ({})", op as u16, op.name()))),
     }

@@ -48,6 +48,11 @@ impl Handle {
         self.member.usage()
     }
 
+    /// Sharing between jobs, and limits.
+    pub fn fair(&self) -> Option<&Arc<brindle_net::Fair>> {
+        self.member.fair()
+    }
+
     /// Completes when the OST can no longer serve, with the reason.
     pub async fn until_failed(&self) -> Fault {
         self.member.until_failed().await
@@ -126,11 +131,11 @@ pub async fn start(config: Config, seams: Seams, transport: Arc<dyn Transport>) 
     let around = Around { dir: config.dir.clone(), transport: transport.clone(), shares_its_disk, replica };
     let oss = Oss::new(store, targets.clone(), gate.clone(), superblock.clone(), seams.clone(), around);
     let service = Arc::new(OssService(oss.clone()));
-    let Config { dir, listen, rails, advertise, host, lease, .. } = config;
+    let Config { dir, listen, rails, advertise, host, places, lease, .. } = config;
     if let Some(lease) = lease {
         oss.gate.owned_under(lease);
     }
-    let place = Place { dir, listen, rails, advertise, host };
+    let place = Place { dir, listen, rails, advertise, host, places };
     let member = Member::serve(&seams, transport, (superblock, place), (gate, targets), service).await?;
     let handle = Handle { member: Arc::new(member), oss };
     handle.oss.store.start_background();

@@ -10,6 +10,7 @@
 pub mod caller;
 pub mod directory;
 pub mod gate;
+pub mod limits;
 pub mod log_level;
 pub mod map_watch;
 pub mod member;

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use brindle_config::{Expected, Superblock};
+use brindle_net::fair::{Fair, FairConfig};
 use brindle_net::latch::Latch;
 use brindle_net::usage::Usage;
 use brindle_net::{RpcServer, ServerConfig, ServerHandle, ServerStats, Service, Transport};
@@ -14,7 +15,7 @@ use brindle_types::{Code, Fault, Nid, Result, Role};
 use brindle_wire::form::FormatLevel;
 use brindle_wire::mgs::RegisterReq;
 
-use crate::{Directory, Gate, Registration};
+use crate::{Directory, Gate, Registration, limits};
 
 /// Addresses and role of a served target.
 #[derive(Clone, Debug)]
@@ -29,6 +30,8 @@ pub struct Place {
     pub advertise: Vec<Nid>,
     /// Name of this host.
     pub host: String,
+    /// Requests of jobs that are served at once, in turns; `None` for all, as they come.
+    pub places: Option<usize>,
 }
 
 /// Reads the superblock of a target of `role`.
@@ -71,11 +74,11 @@ impl Member {
         service: Arc<dyn Service>,
     ) -> Result<Member> {
         gate.behind(&*transport);
-        let server =
-            RpcServer::serve(transport.clone(), seams, &place.listen, ServerConfig::default(), service)
-                .await?;
+        let fair = FairConfig { role: superblock.target.role, places: place.places };
+        let config = ServerConfig { fair: Some(fair), ..ServerConfig::default() };
+        let server = RpcServer::serve(transport.clone(), seams, &place.listen, config, service).await?;
         server.serve_rails(&*transport, &place.rails).await?;
-        Ok(Member {
+        let member = Member {
             seams: seams.clone(),
             server,
             gate,
@@ -85,7 +88,12 @@ impl Member {
             stop: Arc::default(),
             failed: watch::Sender::default(),
             registered: Arc::default(),
-        })
+        };
+        if let Some(fair) = member.fair() {
+            member
+                .spawn("member.limits", limits::follow(seams.clone(), member.targets.clone(), fair.clone()));
+        }
+        Ok(member)
     }
 
     /// The address, with the port that was chosen.
@@ -101,6 +109,11 @@ impl Member {
     /// Requests by client, user and job.
     pub fn usage(&self) -> &Arc<Usage> {
         self.server.usage()
+    }
+
+    /// Sharing between jobs, and limits.
+    pub fn fair(&self) -> Option<&Arc<Fair>> {
+        self.server.fair()
     }
 
     /// Completes when the target can no longer be served, with the reason.

@@ -312,6 +312,12 @@ codes! {
         "A host, a range of addresses, a user or another property of the nodemap is not possible, or another nodemap has it already: a host is in one nodemap at most. Nothing was changed.";
     5085 RailDown ETIMEDOUT "a rail does not answer:" "look at the cable, the port of the switch and the interface of the host in that network: ip -br addr, ip -s link"
         "The host has addresses in several networks, and its servers are not reached in one of them. Requests under way there were sent again over another rail, and no program has seen an error; but there is less bandwidth, and the loss of one more network could cut the host off. The rail is used again as soon as it is back.";
+    5090 LimitExists EEXIST "there is a limit of this name" "give it other rates: brindle limit set; or remove it first: brindle limit remove"
+        "A limit of this name exists. Nothing was changed.";
+    5091 UnknownLimit ENOENT "no such limit" "list them: brindle limit list"
+        "The file system has no limit of this name. Nothing was changed.";
+    5092 BadLimit EINVAL "a limit cannot be like that" ""
+        "A limit needs a name of at most 31 letters, digits, dots, dashes and underscores; at least one job, user or host that it is for; and a rate above 0: requests a second (--iops 500), bytes a second (--bytes-per-s 100M), or both. A rate of 0 is refused because whoever waits for the job, for a lock or a file that it has, would wait for ever. Nothing was changed.";
 
     // 6xxx: tiering
     6001 Released EAGAIN "the file is released: its bytes lie in an archive" ""

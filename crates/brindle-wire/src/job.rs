@@ -168,6 +168,67 @@ message!(MdtUsageReq => UsageResp, MdtUsage);
 pub struct OstUsageReq(pub UsageReq);
 message!(OstUsageReq => UsageResp, OstUsage);
 
+/// Asks what a target has held back: because others had their turn, or by limits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharesReq {}
+
+/// Requests that a rule counts for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuleHeld {
+    /// Name of the rule.
+    pub name: String,
+    /// Requests that the rule has counted for.
+    pub requests: u64,
+    /// Those that were held.
+    pub held: u64,
+    /// For how long, in microseconds.
+    pub held_micros: u64,
+    /// Those that went on after the longest time, before there were tokens for them.
+    pub overdue: u64,
+}
+
+/// Requests of one job, or of a host that names none, that had to wait.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobHeld {
+    /// The job, or the host.
+    pub name: String,
+    /// Microseconds of each wait for its turn.
+    pub queued: Tally,
+    /// Requests of others that each of these let go first.
+    pub overtaken: Tally,
+    /// Microseconds of each wait by a limit.
+    pub held: Tally,
+    /// The rule that has held it last; empty if none has.
+    pub rule: String,
+}
+
+/// What a target has held back since it started.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharesResp {
+    /// Requests that are served at once; 0 where jobs do not share by turns.
+    pub places: u32,
+    /// Requests that are being served.
+    pub in_service: u32,
+    /// Requests that wait for their turn.
+    pub queued: u32,
+    /// Requests that are held by limits.
+    pub held: u32,
+    /// Rules that count at this target.
+    pub rules: Vec<RuleHeld>,
+    /// Jobs and hosts with requests that waited, the longest waits first.
+    pub jobs: Vec<JobHeld>,
+}
+
+/// [`SharesReq`] to an MDT.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MdtSharesReq(pub SharesReq);
+message!(MdtSharesReq => SharesResp, MdtShares);
+
+/// [`SharesReq`] to an OST.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OstSharesReq(pub SharesReq);
+message!(OstSharesReq => SharesResp, OstShares);
+
 #[cfg(test)]
 mod tests {
     use super::*;

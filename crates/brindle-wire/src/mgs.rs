@@ -2,6 +2,7 @@
 
 pub mod hosts;
 pub mod id_map;
+pub mod limit;
 pub mod nodemap;
 pub mod replica;
 pub mod scrub;

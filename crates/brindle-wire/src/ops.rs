@@ -144,6 +144,7 @@ ops! {
     220 BackupRead "backup_read" plain [Administrator];
     221 MdtUsage "mdt_usage" plain [Administrator];
     222 MdtLogLevel "mdt_log_level" plain [Administrator];
+    223 MdtShares "mdt_shares" plain [Administrator];
     230 SessionRights "session_rights" plain [Ost];
     240 MemberAttach "member_attach" plain [Mdt];
     241 MemberLease "member_lease" plain [Mdt];
@@ -178,6 +179,7 @@ ops! {
     330 OstUsage "ost_usage" plain [Administrator];
     331 OstLogLevel "ost_log_level" plain [Administrator];
     332 Scrub "scrub" plain [Administrator];
+    333 OstShares "ost_shares" plain [Administrator];
     // 400-499: MGS
     400 Register "register" plain [Mdt Ost];
     401 GetMap "get_map" plain [Client Mdt Ost Mgs Administrator User Agent];
@@ -216,6 +218,8 @@ ops! {
     460 WatchMappedNodemaps "watch_mapped_nodemaps" plain [Mdt Ost Mgs Agent];
     461 ListMappedNodemaps "list_mapped_nodemaps" plain [Administrator];
     462 ChangeMappedNodemap "change_mapped_nodemap" plain [Administrator];
+    470 WatchLimits "watch_limits" plain [Mdt Ost Administrator];
+    471 ChangeLimit "change_limit" plain [Administrator];
     // 500-599: server to client, on the client's own connection
     500 RecallNotice "recall_notice" plain [Mdt];
     501 InvalidateNotice "invalidate_notice" plain [Mdt];

@@ -10,8 +10,8 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::exit::{self, Done};
 use crate::{
     admin, alerts, bb, bench, changelog, cluster, completion, dacctl, dev, explain, format, fsck, gen_docs,
-    hsm, lctl, lfs, log_level, manager, mount, node, nodemap, policy, pool, print, prometheus, quota, rbh,
-    serve, stripe, support,
+    hsm, lctl, lfs, limit, log_level, manager, mount, node, nodemap, policy, pool, print, prometheus, quota,
+    rbh, serve, stripe, support,
 };
 
 /// Columns of help texts.
@@ -62,6 +62,9 @@ enum Command {
     /// Limit what hosts may do that are not trusted fully
     #[command(subcommand)]
     Nodemap(nodemap::Command),
+    /// Limit what jobs, users and hosts ask of servers
+    #[command(subcommand)]
+    Limit(limit::Command),
     /// Targets of a file system
     #[command(subcommand)]
     Target(admin::target_list::Command),
@@ -248,6 +251,7 @@ fn dispatch(command: Command) -> Result<Done> {
         Command::Join(args) => cluster::join::run(&args),
         Command::Node(command) => node::run(&command),
         Command::Nodemap(command) => nodemap::run(&command),
+        Command::Limit(command) => limit::run(&command),
         Command::Target(command) => admin::target_list::run(command),
         Command::Mdt(command) => admin::mdt::run(&command),
         Command::Fs(command) => admin::fs_df::run(&command),

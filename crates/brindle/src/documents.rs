@@ -30,6 +30,8 @@ pub fn all() -> Vec<Entry> {
         entry::<cluster::InitView>(),
         entry::<cluster::backup::BackupView>(),
         entry::<cluster::backup::RestoreView>(),
+        entry::<brindle_admin::limits::LimitsView>(),
+        entry::<brindle_admin::limits::LimitChanged>(),
         entry::<hosts::NewTokenView>(),
         entry::<cluster::join::JoinView>(),
         entry::<hosts::HostsView>(),

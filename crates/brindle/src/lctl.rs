@@ -6,6 +6,7 @@ mod changelog;
 mod devices;
 mod job_stats;
 mod node;
+mod nrs;
 mod param_commands;
 mod params;
 mod read_ahead;

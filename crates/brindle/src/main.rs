@@ -34,6 +34,7 @@ mod gen_docs;
 mod hsm;
 mod lctl;
 mod lfs;
+mod limit;
 mod locked_memory;
 mod log_level;
 mod manager;

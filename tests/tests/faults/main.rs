@@ -24,6 +24,7 @@ mod dice;
 mod earlier_release;
 mod enrolment;
 mod failout;
+mod fair;
 mod full;
 mod garbage;
 mod hosts;

@@ -71,14 +71,21 @@ impl Cluster {
         &self.logs
     }
 
-    fn state(&self) -> PathBuf {
+    /// Directory of the cluster's state, for `--dir`.
+    pub fn state(&self) -> PathBuf {
         self.base.join("state")
     }
 
     /// Starts all processes (again, with the data there is) and mounts.
     pub fn up(&mut self) -> Result<(), String> {
+        self.up_with(&[])
+    }
+
+    /// Like [`Cluster::up`], with variables in the environment of all processes.
+    pub fn up_with(&mut self, variables: &[(&str, &str)]) -> Result<(), String> {
         let (state, a, b) = (self.state(), self.a(), self.b());
         let command = self.brindle(&["dev", "up", "--osts", "4", "--dir"]).arg(state);
+        let command = variables.iter().fold(command, |command, (key, value)| command.env(key, value));
         ended("brindle dev up", &self.log("up", command.arg("--mount").arg(a).arg("--mount").arg(b)))
     }
 

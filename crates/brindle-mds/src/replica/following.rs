@@ -127,7 +127,7 @@ pub async fn follow(config: Config, seams: Seams, transport: Arc<dyn Transport>)
         checkpointing: watch::Sender::new(false),
         broken: watch::Sender::new(None),
     });
-    let place = Place { dir, listen, rails, advertise, host };
+    let place = Place { dir, listen, rails, advertise, host, places: None };
     let member =
         Member::serve(&seams, transport, (superblock, place), (gate, targets), service.clone()).await?;
     member.fails_with("mds.member", until_it_leads(service.clone(), seat));

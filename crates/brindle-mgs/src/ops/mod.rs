@@ -5,6 +5,7 @@ pub(crate) mod events;
 pub(crate) mod get_map;
 pub(crate) mod heartbeat;
 pub(crate) mod hosts;
+pub(crate) mod limit;
 pub(crate) mod nodemap;
 pub(crate) mod note_scrub;
 pub(crate) mod note_term;

@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{STRANGER_MS, ServerConn, Shared};
+use crate::fair;
 use crate::latch::Latch;
 use crate::outbox::{Outbox, Outgoing};
 use crate::peer::{BYTES_UNIT, HELLO_TIMEOUT_MS, HIGH_REQUESTS_MAX, NOTIFIES_MAX, bytes_units};
@@ -147,10 +148,12 @@ fn welcome(shared: &Shared, (peer, caller): (&Nid, &Caller), first: Frame) -> Re
     let hello: Hello = decode_body(&first.body)?;
     let version = version::accept(&hello, SOFTWARE)?;
     let features = hello.features & FEATURES;
+    let principal = caller.principal(&hello, first.header.target)?;
     let conn = Arc::new(ServerConn {
         id: shared.next_conn_id.fetch_add(1, Ordering::Relaxed),
         peer: peer.clone(),
-        principal: caller.principal(&hello, first.header.target)?,
+        host: principal.host.as_str().into(),
+        principal,
         caller: caller.clone(),
         hello,
         version,
@@ -160,6 +163,7 @@ fn welcome(shared: &Shared, (peer, caller): (&Nid, &Caller), first: Frame) -> Re
         next_xid: AtomicU64::new(1),
         down: Latch::default(),
         usage: shared.usage.clone(),
+        fair: shared.fair.clone(),
     });
     let reply = HelloReply {
         version,
@@ -239,8 +243,10 @@ fn start(
             *stats.requests_by_op.entry(op).or_default() += 1;
         }
     }
-    let (shared, conn) = (shared.clone(), conn.clone());
-    shared.seams.clone().spawn("server.request", async move {
+    let bytes = u64::from(frame.header.bulk_len) + u64::from(frame.header.reply_bulk_max);
+    let (serving, asking) = (shared.clone(), conn.clone());
+    let work = async move {
+        let (shared, conn) = (serving, asking);
         let (service, seams) = (shared.service.clone(), &shared.seams);
         let (began, header) = (seams.now(), frame.header.clone());
         let written_bytes = op.map_or(0, |op| usage::written_bytes(op, &frame));
@@ -258,7 +264,13 @@ fn start(
             conn.usage.charge(&conn.principal, job.as_ref(), Cost { op, read_bytes, written_bytes, micros });
         }
         conn.send(reply, credits);
-    });
+    };
+    let Some(fair) = &shared.fair else {
+        shared.seams.spawn("server.request", work);
+        return;
+    };
+    let (principal, host, address) = (&conn.principal, &conn.host, conn.peer.host.as_str());
+    fair.run(&fair::Request { op, principal, host, address, job: job.as_ref(), bytes }, work);
 }
 
 /// Nanoseconds since 1970 by this host's clock; 0 before.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use brindle_admin::limits::{Shares, Waited};
 use brindle_admin::place::Place;
 use brindle_admin::servers::Servers;
 use brindle_admin::status::Report;
@@ -108,14 +109,22 @@ async fn looked(
         Subject::User(_) => (By::Users, Look::take(servers, place, By::Users).await?),
         _ => (By::Jobs, jobs),
     };
+    let before = Shares::take(servers, place).await?;
     servers.seams().sleep_ms(interval_s * 1_000).await;
     let later = Look::take(servers, place, by).await?;
+    let after = Shares::take(servers, place).await?;
+    let held: Vec<(String, Waited)> = match subject {
+        Subject::Job(job) => {
+            after.since(&before, job).map(|(target, waited)| (target.to_owned(), waited)).collect()
+        }
+        Subject::User(_) | Subject::File { .. } => Vec::new(),
+    };
     let report = Report::of(servers, place.clone()).await?;
     let state = |target: &brindle_admin::status::Target| {
         (report.map.fs.target(target.entry.id), target.state(&report.map).to_owned())
     };
     let states: BTreeMap<String, String> = report.targets.iter().map(state).collect();
-    Ok(explain(subject, &Evidence { earlier: &earlier, later: &later, states: &states, waits }))
+    Ok(explain(subject, &Evidence { earlier: &earlier, later: &later, states: &states, waits, held: &held }))
 }
 
 /// Numbers of the OSTs that a file lies on; none for what has no data of its own.

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use brindle_types::{Code, Fault, Result};
 
-use super::MgsArgs;
 use super::node::Node;
 use super::params::{KINDS, Leaf, names};
 use super::select::{Found, select};
+use super::{MgsArgs, nrs};
 use crate::completion::live;
 use crate::exit::{self, Done};
 
@@ -152,7 +152,7 @@ fn name_lines(found: &[Found<'_>], classify: bool, recursive: bool) -> Vec<Strin
 /// Runs `lctl set_param`.
 pub fn set(args: &SetArgs) -> Result<Done> {
     let node = Node::new(args.mgs.place_args());
-    let mut changes = Vec::new();
+    let (mut changes, mut limits) = (Vec::new(), Vec::new());
     for setting in &args.settings {
         let Some((pattern, value)) = setting.split_once('=') else {
             return Err(Fault::new(Code::BadArgument)
@@ -162,6 +162,10 @@ pub fn set(args: &SetArgs) -> Result<Done> {
                 .data("nothing was changed")
                 .next("a parameter and its value have a '=' between them"));
         };
+        if let Some(limit) = nrs::setting(pattern, value) {
+            limits.push((setting, limit?));
+            continue;
+        }
         let found = select(&node, pattern).map_err(|fault| fault.data("nothing was changed"))?;
         let mut told = BTreeSet::new();
         for one in found {
@@ -178,6 +182,12 @@ pub fn set(args: &SetArgs) -> Result<Done> {
         }
         if !args.quiet {
             println!("{}={value}", leaf.name());
+        }
+    }
+    for (setting, limit) in limits {
+        nrs::apply(&args.mgs, limit)?;
+        if !args.quiet {
+            println!("{setting}");
         }
     }
     Ok(Done::Ok)

@@ -110,7 +110,11 @@ pub fn page() -> String {
     page.push_str(
         "| `cpu-latency=auto`, `system`, MICROSECONDS | a busy mount keeps processors from sleeps that take long to end (`auto`: in virtual machines only) | power while it is busy | 006 |\n\
          | `failout=SECONDS`; without it programs wait | what needs an OST that was unreachable for so long fails with EIO (E2014); other files go on | programs see errors where they would only have waited | 041 |\n\n\
-         Servers have `cpu-latency` too (`serve.toml`, `brindle serve --cpu-latency`). Parameters that can be changed while a mount runs: [parameters.md](parameters.md).\n",
+         Servers have switches in `serve.toml`, which are flags of `brindle serve` as well (`--fair-share=off`):\n\n\
+         | key of `serve.toml` | what it buys | what it costs | note |\n|---|---|---|---|\n\
+         | `fair-share = \"auto\"`, `\"off\"`, REQUESTS | when a target has more requests than it serves at once, jobs take turns: a job with 64 processes does not make the `ls` of another one wait behind all of its requests | less than can be measured while the target is not busy; a number that is too low leaves disks idle. `off` serves requests as they come; limits (`brindle limit`) count all the same | 046 |\n\
+         | `cpu-latency` | as of a mount | as of a mount | 006 |\n\n\
+          Parameters that can be changed while a mount runs: [parameters.md](parameters.md).\n",
     );
     page
 }

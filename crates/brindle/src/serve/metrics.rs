@@ -9,12 +9,13 @@ use brindle_client::control::{Answer, Request};
 use brindle_fuse::session::RequestCounts;
 use brindle_layout::{Candidate, is_full, usable};
 use brindle_mds::hsm::queue::Queue as HsmQueue;
+use brindle_net::Fair;
 use brindle_net::usage::Usage;
 use brindle_stdx::Clock as _;
 use brindle_telemetry::{Kind, Registry};
 use brindle_types::HsmKind;
 use brindle_wire::Op;
-use brindle_wire::job::{UsageBy, UsageReq, UsageRow};
+use brindle_wire::job::{RuleHeld, UsageBy, UsageReq, UsageRow};
 use futures_util::FutureExt;
 
 /// Numbers of an MGS.
@@ -102,6 +103,7 @@ pub fn mds(registry: &Registry, handle: &Arc<brindle_mds::Handle>) {
         leases.mdt().live().leases.lock().count() as f64
     });
     jobs(&registry, handle.usage());
+    shares(&registry, handle.fair());
     let server = handle.clone();
     server_stats(&registry, 100..=299, move || server.server_stats());
 }
@@ -173,6 +175,7 @@ pub fn oss(registry: &Registry, handle: &Arc<brindle_oss::Handle>) {
         space.oss().store.space().map_or(0.0, |s| s.total_bytes as f64)
     });
     jobs(&registry, handle.usage());
+    shares(&registry, handle.fair());
     let server = handle.clone();
     server_stats(&registry, 300..=399, move || server.server_stats());
 }
@@ -191,6 +194,33 @@ fn scrub(registry: &Registry, handle: &Arc<brindle_oss::Handle>) {
     let help = "End of the scrub's last pass, seconds since 1970; 0 before the first one";
     registry
         .read("scrub_last_pass_timestamp_seconds", help, Kind::Gauge, move || last.oss().scrub.gauges().1);
+}
+
+/// Numbers of what a target holds back.
+fn shares(registry: &Registry, fair: Option<&Arc<Fair>>) {
+    let Some(fair) = fair else { return };
+    let add = |name: &str, help: &str, kind, get: fn(&Fair) -> f64| {
+        let fair = fair.clone();
+        registry.read(name, help, kind, move || get(&fair));
+    };
+    let help = "Requests of jobs that are being served; 0 where jobs take no turns";
+    add("requests_in_service", help, Kind::Gauge, |fair| f64::from(fair.answer().in_service));
+    let help = "Requests that wait for the turn of their job";
+    add("requests_queued", help, Kind::Gauge, |fair| f64::from(fair.answer().queued));
+    add("requests_held", "Requests that a limit holds", Kind::Gauge, |fair| f64::from(fair.answer().held));
+    let help = "Requests that have waited for the turn of their job";
+    add("turns_waited_for", help, Kind::Counter, |fair| fair.totals().queued as f64);
+    let help = "Time that requests have waited for the turn of their job";
+    add("turn_wait_seconds", help, Kind::Counter, |fair| fair.totals().queued_micros as f64 / 1e6);
+    let by_limit = |name: &str, help: &str, get: fn(&RuleHeld) -> f64| {
+        let fair = fair.clone();
+        let list = move || fair.answer().rules.iter().map(|rule| (rule.name.clone(), get(rule))).collect();
+        registry.list(name, help, Kind::Counter, "limit", list);
+    };
+    by_limit("limited_requests", "Requests that a limit counts for, by limit", |rule| rule.requests as f64);
+    by_limit("limit_held_requests", "Requests that a limit has held, by limit", |rule| rule.held as f64);
+    let help = "Time that a limit has held requests, side by side ones each, by limit";
+    by_limit("limit_held_seconds", help, |rule| rule.held_micros as f64 / 1e6);
 }
 
 /// Most jobs of a target that have series: those that take most of its time.

@@ -1,0 +1,197 @@
+//! The limits of jobs, users and hosts in the config store, and in memory.
+//!
+//! Key `fs/<name>/limits`. Invariant: the rules in memory are those in the store; others are told only after the store has made them durable.
+//! Rules that have ended go with the next change.
+
+use std::sync::Arc;
+
+use brindle_config::{ConfigStore, Swap};
+use brindle_stdx::watch;
+use brindle_types::{Code, Fault, FsName, Result};
+use brindle_wire::form::{self, FormatLevel};
+use brindle_wire::mgs::limit::{LimitChange, LimitList, LimitRule, RULES_MAX};
+use tokio::sync::Mutex;
+
+/// The rules, and their place in the store.
+pub(crate) struct Limits {
+    store: Arc<dyn ConfigStore>,
+    key: String,
+    /// Version of the store's entry; 0 while there is none.
+    entry_version: Mutex<u64>,
+    current: watch::Sender<Told>,
+}
+
+/// Rules as callers are told.
+#[derive(Clone, Default)]
+struct Told {
+    version: u64,
+    rules: Arc<Vec<LimitRule>>,
+}
+
+impl Limits {
+    /// Reads the rules.
+    pub(crate) async fn open(store: Arc<dyn ConfigStore>, fs: &FsName) -> Result<Limits> {
+        let key = format!("fs/{fs}/limits");
+        let (version, rules) = read(&*store, &key).await?;
+        let current = watch::Sender::new(told(version, rules));
+        Ok(Limits { store, key, entry_version: Mutex::new(version), current })
+    }
+
+    /// The rules that count, and their version.
+    pub(crate) fn now(&self, now_s: i64) -> (u64, Vec<LimitRule>) {
+        let told = self.current.borrow().clone();
+        (told.version, alive(&told.rules, now_s))
+    }
+
+    /// Completes when the version is another one.
+    pub(crate) async fn other_than(&self, version: u64) {
+        // The sender lives as long as `self`, so waiting cannot fail.
+        let _ = self.current.subscribe().wait_for(|told| told.version != version).await;
+    }
+
+    /// Makes a change; whether anything changed, and the rule as it is then.
+    pub(crate) async fn change(
+        &self,
+        change: &LimitChange,
+        now_s: i64,
+        is_dry_run: bool,
+    ) -> Result<(bool, Option<LimitRule>)> {
+        let mut version = self.entry_version.lock().await;
+        let before = self.current.borrow().rules.clone();
+        let rules = decide(&alive(&before, now_s), change)?;
+        let rule = rules.iter().find(|rule| rule.name == change.name()).cloned();
+        let changed = rules != *before;
+        if !changed || is_dry_run {
+            return Ok((changed, rule));
+        }
+        let value = form::encode(FormatLevel::NEWEST, &LimitList { rules: rules.clone() })?;
+        match self.store.compare_and_swap(&self.key, *version, Some(&value)).await? {
+            Swap::Done(new) => {
+                *version = new;
+                self.current.send_replace(told(new, rules));
+                Ok((true, rule))
+            }
+            Swap::Lost(_) => Err(Fault::new(Code::NotLeading).why("another MGS has changed the limits")),
+        }
+    }
+}
+
+/// Version 0 stands for no answer yet.
+fn told(entry_version: u64, rules: Vec<LimitRule>) -> Told {
+    Told { version: entry_version.saturating_add(1), rules: Arc::new(rules) }
+}
+
+async fn read(store: &dyn ConfigStore, key: &str) -> Result<(u64, Vec<LimitRule>)> {
+    let Some(entry) = store.get(key).await? else { return Ok((0, Vec::new())) };
+    let damaged = |why| Fault::new(Code::StoreDamaged).subject(key.to_owned()).why(why);
+    let list: LimitList = form::decode(&entry.value).map_err(|why| why.fault("the limits", damaged))?;
+    Ok((entry.version, list.rules))
+}
+
+/// Rules that have not ended.
+fn alive(rules: &[LimitRule], now_s: i64) -> Vec<LimitRule> {
+    rules.iter().filter(|rule| rule.ends_s.is_none_or(|ends_s| ends_s > now_s)).cloned().collect()
+}
+
+/// The rules after a change, by name.
+fn decide(rules: &[LimitRule], change: &LimitChange) -> Result<Vec<LimitRule>> {
+    let name = change.name();
+    let mut rules = rules.to_vec();
+    let found = rules.binary_search_by(|rule| rule.name.as_str().cmp(name));
+    match (change, found) {
+        (LimitChange::Add(rule), Err(at)) => {
+            rule.check().map_err(|why| bad(name, why))?;
+            if rules.len() >= RULES_MAX {
+                return Err(bad(name, format!("a file system has at most {RULES_MAX} limits")));
+            }
+            rules.insert(at, rule.clone());
+        }
+        (LimitChange::Add(_), Ok(_)) => {
+            return Err(Fault::new(Code::LimitExists).subject(name.to_owned()).data("nothing was changed"));
+        }
+        (LimitChange::Rate { requests_per_s, bytes_per_s, .. }, Ok(at)) => {
+            let rule = &mut rules[at];
+            rule.requests_per_s = requests_per_s.or(rule.requests_per_s);
+            rule.bytes_per_s = bytes_per_s.or(rule.bytes_per_s);
+            rule.check().map_err(|why| bad(name, why))?;
+        }
+        (LimitChange::Remove(_), Ok(at)) => drop(rules.remove(at)),
+        (LimitChange::Rate { .. } | LimitChange::Remove(_), Err(_)) => {
+            let names: Vec<&str> = rules.iter().map(|rule| rule.name.as_str()).collect();
+            let fault = Fault::new(Code::UnknownLimit).subject(name.to_owned()).data("nothing was changed");
+            return Err(match names.is_empty() {
+                true => fault.why("there is no limit at all"),
+                false => fault.why(format!("the limits are: {}", names.join(", "))),
+            });
+        }
+    }
+    Ok(rules)
+}
+
+fn bad(name: &str, why: String) -> Fault {
+    Fault::new(Code::BadLimit).subject(name.to_owned()).why(why).data("nothing was changed")
+}
+
+#[cfg(test)]
+mod tests {
+    use brindle_wire::mgs::limit::{LimitAt, LimitOf};
+
+    use super::*;
+
+    fn rule(name: &str) -> LimitRule {
+        LimitRule {
+            name: name.to_owned(),
+            of: vec![LimitOf::Job("4711".into())],
+            at: LimitAt::Everywhere,
+            requests_per_s: Some(100),
+            bytes_per_s: None,
+            ends_s: None,
+        }
+    }
+
+    #[test]
+    fn rules_come_change_and_go() {
+        let rules = decide(&[], &LimitChange::Add(rule("b"))).unwrap();
+        let rules = decide(&rules, &LimitChange::Add(rule("a"))).unwrap();
+        assert_eq!(rules.iter().map(|rule| rule.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+        let rate = LimitChange::Rate { name: "b".into(), requests_per_s: Some(7), bytes_per_s: None };
+        let rules = decide(&rules, &rate).unwrap();
+        assert_eq!(rules[1].requests_per_s, Some(7));
+        let code = |change| decide(&rules, &change).unwrap_err().code;
+        assert_eq!(code(LimitChange::Add(rule("a"))), Code::LimitExists);
+        assert_eq!(code(LimitChange::Remove("c".into())), Code::UnknownLimit);
+        assert_eq!(
+            code(LimitChange::Add(LimitRule { requests_per_s: Some(0), ..rule("c") })),
+            Code::BadLimit
+        );
+        let left = decide(&rules, &LimitChange::Remove("a".into())).unwrap();
+        assert_eq!(left.len(), 1);
+    }
+
+    #[test]
+    fn there_are_not_more_than_many() {
+        let many: Vec<LimitRule> = (0..RULES_MAX).map(|n| rule(&format!("r{n:04}"))).collect();
+        assert_eq!(decide(&many, &LimitChange::Add(rule("x"))).unwrap_err().code, Code::BadLimit);
+    }
+
+    #[test]
+    fn rules_end() {
+        let rules = [LimitRule { ends_s: Some(10), ..rule("a") }, rule("b")];
+        assert_eq!((alive(&rules, 9).len(), alive(&rules, 10).len()), (2, 1));
+    }
+
+    #[test]
+    fn bytes_in_the_store_never_change() {
+        let list = LimitList {
+            rules: vec![LimitRule { ends_s: Some(5), bytes_per_s: Some(1 << 20), ..rule("slow") }],
+        };
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/v1/limits.bin");
+        let bytes = form::encode(FormatLevel::NEWEST, &list).unwrap();
+        if std::env::var_os("BRINDLE_GOLDEN").is_some() {
+            std::fs::write(path, &bytes).unwrap();
+        }
+        let golden = std::fs::read(path).expect("golden file exists");
+        assert_eq!(golden, bytes.to_vec(), "bytes on disk changed; that needs a new format version");
+        assert_eq!(form::decode::<LimitList>(&golden).unwrap(), list);
+    }
+}

@@ -1,0 +1,359 @@
+//! Places and the queue before them: start-time fair queueing as a state machine without a clock.
+//!
+//! ```text
+//! offer --a place is free--> in service --leave--> paused or done
+//!   |                            ^  ^                  |
+//!   +--none is free--> queued ---+  +----- resume -----+
+//! ```
+//!
+//! Every class has a finish: the virtual time at which what it has asked for so far is served. A request starts at the finish of its class, or at
+//! the virtual time of now if that is later, and the queued request with the earliest start is the next. So a class that asks seldom is served
+//! before one that asks much, and classes that ask much take turns by what their requests cost.
+//!
+//! Invariants: a request is queued only while every place is taken; whoever pauses has no place; nothing is kept of classes while nothing is
+//! queued.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use brindle_stdx::Mono;
+use brindle_wire::job::JobTag;
+
+/// Most requests that are queued at one target. Further ones are served at once, as if there were no queue: they lie in memory already, and
+/// clients have credits for a bounded number of them.
+pub const QUEUED_MAX: usize = 65_536;
+/// Cost of a request without bytes of files, in bytes: a request of 16 KiB costs twice as much as an empty one.
+pub const REQUEST_COST_BYTES: u64 = 16 << 10;
+/// Classes from which on those are forgotten that owe nothing.
+const CLASSES_MAX: usize = 4_096;
+
+/// Requests that share one place in the order: those of a job, or those of a host that names no job.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Class {
+    /// A job of a user.
+    Job(JobTag),
+    /// A host.
+    Host(Arc<str>),
+}
+
+/// A request that waits for a place.
+struct Queued<T> {
+    class: Class,
+    work: T,
+    since: Mono,
+    /// Requests of other classes that had got a place when it came.
+    others_before: u64,
+}
+
+/// A request that has got a place after a wait.
+#[derive(Debug)]
+pub struct Dispatched<T> {
+    /// Class of the request.
+    pub class: Class,
+    /// The request.
+    pub work: T,
+    /// Time at which it came.
+    pub since: Mono,
+    /// Requests of other classes that got a place while it waited.
+    pub overtaken_by: u64,
+}
+
+/// What is known of a class.
+#[derive(Clone, Copy, Default)]
+struct Standing {
+    /// Virtual time at which all that it has asked for is served.
+    finish: u64,
+    /// Requests of it that got a place after a wait.
+    dispatched: u64,
+}
+
+/// Outcome of an offer.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Offered<T> {
+    /// The request has a place: it is to be served.
+    Serve(T),
+    /// The request waits; [`Queue::leave`] gives it back.
+    Queued,
+}
+
+/// Places of a target, and what waits for them.
+pub struct Queue<T> {
+    places: usize,
+    in_service: usize,
+    queued: BTreeMap<(u64, u64), Queued<T>>,
+    standings: BTreeMap<Class, Standing>,
+    virtual_now: u64,
+    next_number: u64,
+    dispatched: u64,
+}
+
+impl<T> Queue<T> {
+    /// No request yet, and `places` (at least one) that can be served at once.
+    pub fn new(places: usize) -> Queue<T> {
+        Queue {
+            places: places.max(1),
+            in_service: 0,
+            queued: BTreeMap::new(),
+            standings: BTreeMap::new(),
+            virtual_now: 0,
+            next_number: 0,
+            dispatched: 0,
+        }
+    }
+
+    /// Requests that can be served at once.
+    pub fn places(&self) -> usize {
+        self.places
+    }
+
+    /// Requests that have a place; more than there are places while some go on after a pause.
+    pub fn in_service(&self) -> usize {
+        self.in_service
+    }
+
+    /// Requests that wait.
+    pub fn len(&self) -> usize {
+        self.queued.len()
+    }
+
+    /// Whether no request waits.
+    pub fn is_empty(&self) -> bool {
+        self.queued.is_empty()
+    }
+
+    /// A request of a class has come.
+    pub fn offer(&mut self, now: Mono, class: &Class, cost_bytes: u64, work: T) -> Offered<T> {
+        if self.in_service < self.places && self.queued.is_empty() || self.queued.len() >= QUEUED_MAX {
+            self.in_service += 1;
+            self.dispatched += 1;
+            return Offered::Serve(work);
+        }
+        let cost = cost_bytes.saturating_add(REQUEST_COST_BYTES);
+        if self.standings.len() >= CLASSES_MAX {
+            let now = self.virtual_now;
+            self.standings.retain(|_, standing| standing.finish > now);
+        }
+        let standing = self.standings.entry(class.clone()).or_default();
+        let start = standing.finish.max(self.virtual_now);
+        standing.finish = start.saturating_add(cost);
+        let others_before = self.dispatched - standing.dispatched;
+        let number = self.next_number;
+        self.next_number += 1;
+        let queued = Queued { class: class.clone(), work, since: now, others_before };
+        self.queued.insert((start, number), queued);
+        Offered::Queued
+    }
+
+    /// The next request that waits, if a place is free; it has that place then.
+    pub fn serve_next(&mut self) -> Option<Dispatched<T>> {
+        if self.in_service >= self.places {
+            return None;
+        }
+        let ((start, _), queued) = self.queued.pop_first()?;
+        let Queued { class, work, since, others_before } = queued;
+        self.virtual_now = start;
+        self.in_service += 1;
+        // The standing of a class that waits is never forgotten.
+        let standing = self.standings.entry(class.clone()).or_default();
+        let overtaken_by = (self.dispatched - standing.dispatched).saturating_sub(others_before);
+        standing.dispatched += 1;
+        self.dispatched += 1;
+        Some(Dispatched { class, work, since, overtaken_by })
+    }
+
+    /// A request pauses, or is done: its place is free.
+    pub fn leave(&mut self) {
+        debug_assert!(self.in_service > 0, "only what has a place leaves it");
+        self.in_service = self.in_service.saturating_sub(1);
+        if self.queued.is_empty() && !self.standings.is_empty() {
+            // Whoever asks next owes nothing for what was served before.
+            self.standings.clear();
+            self.dispatched = 0;
+            self.virtual_now = 0;
+        }
+    }
+
+    /// A request goes on after a pause: at once, whatever waits. Others may wait for it.
+    pub fn resume(&mut self) {
+        self.in_service += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn class(n: u32) -> Class {
+        Class::Job(JobTag::new(&format!("job{n}"), 0))
+    }
+
+    const NOW: Mono = Mono(0);
+
+    #[test]
+    fn nothing_waits_while_a_place_is_free() {
+        let mut queue = Queue::new(2);
+        assert_eq!(queue.offer(NOW, &class(0), 0, 'a'), Offered::Serve('a'));
+        assert_eq!(queue.offer(NOW, &class(0), 0, 'b'), Offered::Serve('b'));
+        assert_eq!(queue.offer(NOW, &class(0), 0, 'c'), Offered::Queued);
+        assert!(queue.serve_next().is_none(), "both places are taken");
+        queue.leave();
+        assert_eq!(queue.serve_next().map(|next| next.work), Some('c'));
+        assert!(queue.serve_next().is_none());
+    }
+
+    #[test]
+    fn a_request_of_a_quiet_class_goes_before_all_that_a_noisy_one_has_queued() {
+        let mut queue = Queue::new(1);
+        for n in 0..64 {
+            queue.offer(NOW, &class(0), 0, n);
+        }
+        queue.leave();
+        assert_eq!(queue.serve_next().map(|next| next.work), Some(1));
+        queue.offer(NOW, &class(1), 0, 1_000);
+        queue.leave();
+        let next = queue.serve_next().expect("somebody waits");
+        assert_eq!((next.work, next.overtaken_by), (1_000, 0));
+        queue.leave();
+        assert_eq!(queue.serve_next().map(|next| (next.work, next.overtaken_by)), Some((2, 1)));
+    }
+
+    #[test]
+    fn classes_that_ask_much_share_by_bytes() {
+        let mut queue = Queue::new(1);
+        queue.offer(NOW, &class(9), 0, 9);
+        for _ in 0..400 {
+            queue.offer(NOW, &class(0), 3 * REQUEST_COST_BYTES, 0);
+            queue.offer(NOW, &class(1), 0, 1);
+        }
+        let mut served = [0, 0];
+        for _ in 0..100 {
+            queue.leave();
+            served[queue.serve_next().expect("somebody waits").work] += 1;
+        }
+        assert_eq!(served, [20, 80], "four small requests for a large one");
+    }
+
+    #[test]
+    fn a_pause_frees_the_place_and_going_on_needs_none() {
+        let mut queue = Queue::new(1);
+        queue.offer(NOW, &class(0), 0, 'a');
+        queue.offer(NOW, &class(0), 0, 'b');
+        // 'a' waits for what 'b' will do.
+        queue.leave();
+        assert_eq!(queue.serve_next().map(|next| next.work), Some('b'));
+        queue.resume();
+        assert_eq!(queue.in_service(), 2);
+        queue.offer(NOW, &class(0), 0, 'c');
+        queue.leave();
+        assert!(queue.serve_next().is_none(), "'a' and 'b' had one place");
+        queue.leave();
+        assert_eq!(queue.serve_next().map(|next| next.work), Some('c'));
+    }
+
+    #[test]
+    fn a_full_queue_lets_requests_through() {
+        let mut queue = Queue::new(1);
+        for n in 0..=QUEUED_MAX {
+            queue.offer(NOW, &class(0), 0, n);
+        }
+        assert_eq!((queue.in_service(), queue.len()), (1, QUEUED_MAX));
+        assert_eq!(queue.offer(NOW, &class(1), 0, 7), Offered::Serve(7));
+    }
+
+    /// An event at a queue.
+    #[derive(Clone, Debug)]
+    enum Event {
+        Offer(u32, u64),
+        Leave,
+        Resume,
+    }
+
+    fn event() -> impl Strategy<Value = Event> {
+        prop_oneof![
+            3 => (0u32..5, 0u64..100_000).prop_map(|(class, bytes)| Event::Offer(class, bytes)),
+            2 => Just(Event::Leave),
+            1 => Just(Event::Resume),
+        ]
+    }
+
+    proptest! {
+        /// Whatever comes: requests of a class are served in order, each exactly once; nobody waits beside a free place; and a class that has
+        /// nothing queued waits for at most one request of each other class, and for what was larger than others before.
+        #[test]
+        fn the_queue_keeps_its_promises(places in 1usize..4, events in prop::collection::vec(event(), 0..200)) {
+            let mut queue = Queue::new(places);
+            let (mut offered, mut served) = (vec![0u64; 5], vec![0u64; 5]);
+            let mut paused = 0usize;
+            for event in events {
+                match event {
+                    Event::Offer(n, bytes) => {
+                        let work = (n, offered[n as usize]);
+                        offered[n as usize] += 1;
+                        if let Offered::Serve((n, number)) = queue.offer(NOW, &class(n), bytes, work) {
+                            prop_assert_eq!(served[n as usize], number);
+                            served[n as usize] += 1;
+                        }
+                    }
+                    Event::Leave if queue.in_service() > 0 => {
+                        queue.leave();
+                        paused += 1;
+                    }
+                    Event::Resume if paused > 0 => {
+                        queue.resume();
+                        paused -= 1;
+                    }
+                    Event::Leave | Event::Resume => {}
+                }
+                while let Some(next) = queue.serve_next() {
+                    let (n, number) = next.work;
+                    prop_assert_eq!(served[n as usize], number);
+                    served[n as usize] += 1;
+                }
+                prop_assert!(queue.is_empty() || queue.in_service() >= places);
+            }
+            // All that have places go: nobody is forgotten.
+            while queue.in_service() > 0 {
+                queue.leave();
+                while let Some(next) = queue.serve_next() {
+                    served[next.work.0 as usize] += 1;
+                }
+            }
+            prop_assert_eq!(served, offered);
+        }
+
+        /// A class with one request at a time waits for no more than one request of each noisy class, if all cost the same.
+        #[test]
+        fn a_quiet_class_waits_for_one_request_of_each_other(
+            noisy in 1u32..6,
+            depth in 1u64..100,
+            rounds in 1usize..30,
+        ) {
+            let mut queue = Queue::new(1);
+            for _ in 0..depth {
+                for n in 0..noisy {
+                    queue.offer(NOW, &class(n), 0, n);
+                }
+            }
+            for _ in 0..rounds {
+                queue.leave();
+                if let Some(next) = queue.serve_next() {
+                    queue.offer(NOW, &class(next.work), 0, next.work);
+                }
+                let quiet = 1_000;
+                if queue.offer(NOW, &class(quiet), 0, quiet) == Offered::Queued {
+                    loop {
+                        queue.leave();
+                        let next = queue.serve_next().expect("somebody waits");
+                        if next.work == quiet {
+                            prop_assert!(next.overtaken_by <= u64::from(noisy), "{}", next.overtaken_by);
+                            break;
+                        }
+                        queue.offer(NOW, &class(next.work), 0, next.work);
+                    }
+                }
+            }
+        }
+    }
+}
