@@ -33,7 +33,7 @@
 //! fails stays among `nodes`, so nothing is staged out or destroyed under it.
 //!
 //! Invariants: a buffer that [`Buffer::is_pending`] is destroyed for [`Goal::Drop`] only, or for [`Goal::Expire`] where a hurried teardown
-//! has thrown it away; nothing is staged out or destroyed while it is mounted on a node; no persistent buffer is destroyed while the row of
+//! has thrown it away and nobody has asked for [`Goal::Retry`] since; nothing is staged out or destroyed while it is mounted on a node; no persistent buffer is destroyed while the row of
 //! a job names it.
 
 use brindle_types::{Code, Fault, Result};
@@ -504,6 +504,11 @@ fn retry(buffer: &Buffer, goal: &Goal) -> Result<Step> {
     if matches!(buffer.phase, Phase::Mounting | Phase::Mounted) {
         return Err(unfit(buffer, goal.verb()).why("its job runs"));
     }
+    // Somebody wants the files after all. They stay until they are copied out, also where this copy fails.
+    let buffer = &match buffer.is_pending() {
+        true => Buffer { discarded: false, discarded_s: None, ..buffer.clone() },
+        false => buffer.clone(),
+    };
     if !buffer.nodes.is_empty() {
         return unmount(buffer);
     }

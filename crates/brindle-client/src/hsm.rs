@@ -7,6 +7,7 @@ use brindle_wire::mds::hsm::{
     HsmActReq, HsmDoneReq, HsmImportReq, HsmProgressReq, HsmRecallReq, HsmRecallResp, HsmStateReq, HsmTakeReq,
 };
 use brindle_wire::mds::note_access::NoteAccessReq;
+use brindle_wire::mds::path::PathOfReq;
 use brindle_wire::mds::policy::{PolicyRemoveReq, PolicyScanReq};
 use brindle_wire::mds::quota::QuotaUseReq;
 
@@ -26,6 +27,7 @@ impl AgentAsk for PolicyRemoveReq {}
 impl AgentAsk for QuotaUseReq {}
 impl AgentAsk for NoteAccessReq {}
 impl AgentAsk for GetattrReq {}
+impl AgentAsk for PathOfReq {}
 
 impl Client {
     /// Brings a released file back, and waits until it is here. A hundred who wait for one file cause one restore.

@@ -228,6 +228,26 @@ fn a_running_job_keeps_its_buffer() {
 }
 
 #[test]
+fn a_rescue_that_fails_does_not_let_the_buffer_expire() {
+    let ran = Buffer { ran: true, ..buffer(true).at(Phase::Unmounted) };
+    let hurried = step(&ran, &Event::Asked(Goal::Teardown { hurry: true })).unwrap().buffer;
+    let hurried = Buffer { discarded_s: Some(5), ..hurried };
+    assert!(hurried.phase == Phase::Kept && hurried.discarded);
+    assert!(step(&hurried, &Event::Asked(Goal::Expire)).is_ok());
+    let rescue = step(&hurried, &Event::Asked(Goal::Retry)).unwrap();
+    assert_eq!(rescue.action, Some(Action::StageOut));
+    let failed = Event::Failed(Action::StageOut, "no room".to_owned());
+    let failed = step(&rescue.buffer, &failed).unwrap().buffer;
+    assert_eq!((failed.phase, failed.discarded, failed.discarded_s), (Phase::Kept, false, None));
+    assert!(step(&failed, &Event::Asked(Goal::Expire)).is_err());
+    // The scheduler repeats its hurried teardowns.
+    let again = step(&failed, &Event::Asked(Goal::Teardown { hurry: true })).unwrap().buffer;
+    assert!(!again.discarded && step(&again, &Event::Asked(Goal::Expire)).is_err());
+    let (end, actions) = pursue(&again, &Goal::Retry).unwrap();
+    assert_eq!((end.phase, actions), (Phase::Gone, vec![Action::StageOut, Action::Destroy]));
+}
+
+#[test]
 fn only_what_was_thrown_away_expires() {
     for from in all_buffers(&mut |_, _, _| {}) {
         assert!(!from.discarded || from.torn_down, "{from:?}");

@@ -2,7 +2,7 @@
 //!
 //! Of a buffer there are: `DIR/buffers/SERIAL` (state and logs of its cluster), `DIR/stage/SERIAL` (its mount for staging), and
 //! `BRICK/brindle-bb/SERIAL` on each of its bricks (its targets; each OST on an image of the size of the slice, so that no buffer takes
-//! more than it was given).
+//! more than it was given). [`super::brick`] says which bricks are this orchestrator's.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use rustix::process::{Pid, WaitOptions, waitpid};
 
 use super::beneath::Dir;
+use super::brick;
 use super::node::hub::{Hub, Refused};
 use super::orchestrator::{JobLock, stopped};
 use super::{Config, FS, GLOBAL, Network, PRIVATE, SWAP, make_dir, persistent_name};
@@ -25,7 +26,7 @@ use crate::cluster::{Cluster, Event, Image, Mount, On, Reach, Server, Up, alive}
 use crate::{Host, loops, mounts, text};
 
 /// Directory in each brick.
-const BRICK_DIR: &str = "brindle-bb";
+pub(super) const BRICK_DIR: &str = "brindle-bb";
 /// Smallest image with XFS, which has as many inodes as it has room for.
 const XFS_FROM_BYTES: u64 = 512 << 20;
 /// What ext4 on an image takes for itself, beside a part of the slice.
@@ -55,6 +56,8 @@ const ROOT_MODE: u32 = 0o711;
 pub struct Actions<'a> {
     pub(super) host: &'a Host,
     pub(super) config: Config,
+    /// The identity of the state, which is the mark of its bricks.
+    store_id: String,
     /// The agents of compute nodes, where this host takes any.
     hub: Option<Hub>,
     /// One lock a buffer for starting it again: several jobs may find at once that a persistent one does not run.
@@ -63,9 +66,9 @@ pub struct Actions<'a> {
 
 impl<'a> Actions<'a> {
     /// On a host.
-    pub fn new(host: &'a Host, config: Config) -> Result<Actions<'a>> {
+    pub fn new(host: &'a Host, config: Config, store_id: String) -> Result<Actions<'a>> {
         let hub = config.network.as_ref().map(|network| Hub::start(host, network)).transpose()?;
-        Ok(Actions { host, config, hub, starts: Mutex::new(BTreeMap::new()) })
+        Ok(Actions { host, config, store_id, hub, starts: Mutex::new(BTreeMap::new()) })
     }
 
     /// The agents of compute nodes.
@@ -104,6 +107,7 @@ impl<'a> Actions<'a> {
 
     /// Formats, serves and mounts it for staging, from scratch: nothing of worth is in it yet.
     pub fn make(&self, buffer: &Buffer, pool: &Pool) -> Result<()> {
+        self.claim_bricks(buffer, pool)?;
         self.erase(buffer, pool)?;
         let work = self.work_dir(buffer.serial);
         make_private_dir(&self.config.dir.join("buffers"))?;
@@ -113,11 +117,6 @@ impl<'a> Actions<'a> {
             // A job that has no buffer of its own has logs of its mounts.
             return make_dir(&work.join("log"));
         }
-        for slice in &buffer.slices {
-            // Images hold the files of users.
-            let dir = slice_dir(pool, slice)?;
-            dir.parent().map_or(Ok(()), make_private_dir)?;
-        }
         let cluster = self.cluster_of(buffer, pool)?;
         if let Some(reach) = &cluster.reach {
             Refused::open(&reach.refused)?.save()?;
@@ -126,6 +125,14 @@ impl<'a> Actions<'a> {
         self.start(buffer.serial)?;
         self.withhold(buffer.serial, &buffer.slices)?;
         self.give_to_owner(buffer)
+    }
+
+    /// Refuses bricks of others. Only root enters those of this orchestrator: images hold the files of users.
+    fn claim_bricks(&self, buffer: &Buffer, pool: &Pool) -> Result<()> {
+        for slice in &buffer.slices {
+            brick::claim(brick_dir(pool, slice)?, &self.store_id, false)?;
+        }
+        Ok(())
     }
 
     /// Its cluster, before anything of it runs.
@@ -164,9 +171,9 @@ impl<'a> Actions<'a> {
         let lock = self.start_lock(buffer.serial);
         let _start = lock.lock();
         self.ensure_runs_locked(buffer.serial)?;
+        self.claim_bricks(buffer, pool)?;
         let log = self.work_dir(buffer.serial).join("log");
         for (index, slice) in (0u16..).zip(&buffer.slices) {
-            slice_dir(pool, slice)?.parent().map_or(Ok(()), make_private_dir)?;
             let lock_memory = buffer.swap.is_some();
             let wanted = Server { lock_memory, ..ost(&log, index, slice, pool)? };
             self.on(buffer.serial, |on| on.serve_ost(wanted))?;
@@ -422,6 +429,10 @@ impl<'a> Actions<'a> {
         for slice in &buffer.slices {
             // A brick that has left the pool holds nothing of it any more.
             if let Ok(dir) = slice_dir(pool, slice) {
+                if brick::is_foreign(brick_dir(pool, slice)?, &self.store_id)? {
+                    tracing::warn!(dir = %dir.display(), "left alone: the brick belongs to another orchestrator");
+                    continue;
+                }
                 // Whoever was killed before it mounted an image has left its device.
                 loops::detach_below(&dir)?;
                 remove_tree(&dir)?;
@@ -506,16 +517,21 @@ pub fn too_full(buffer: &Buffer) -> Fault {
 
 /// The directory of a buffer in a brick.
 fn slice_dir(pool: &Pool, slice: &Slice) -> Result<PathBuf> {
+    Ok(brick_dir(pool, slice)?.join(BRICK_DIR).join(slice.serial.to_string()))
+}
+
+/// The brick of a slice.
+fn brick_dir<'a>(pool: &'a Pool, slice: &Slice) -> Result<&'a Path> {
     let brick = pool.bricks.get(&slice.brick).ok_or_else(|| {
         Fault::new(Code::Bug)
             .what("a slice lies on a brick that is not in the pool:")
             .subject(slice.brick.clone())
     })?;
-    Ok(Path::new(&brick.dir).join(BRICK_DIR).join(slice.serial.to_string()))
+    Ok(Path::new(&brick.dir))
 }
 
 /// Makes a directory that only root enters.
-fn make_private_dir(dir: &Path) -> Result<()> {
+pub(super) fn make_private_dir(dir: &Path) -> Result<()> {
     make_dir(dir)?;
     let mode = std::fs::Permissions::from_mode(OWNER_MODE);
     std::fs::set_permissions(dir, mode)

@@ -11,13 +11,14 @@ mod xattr;
 use std::collections::HashMap;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use brindle_bb::{Entry, Transfer};
 use brindle_types::units::format_bytes;
 use brindle_types::{Code, Fault, Result};
-use rustix::fs::{Access, AtFlags, CWD, SeekFrom, Timespec, Timestamps};
+use rustix::fs::{Access, AtFlags, CWD, FlockOperation, SeekFrom, Timespec, Timestamps};
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +28,14 @@ const CHUNK_BYTES: usize = 1 << 20;
 const DEPTH_MAX: usize = 512;
 /// What a file is called until it is complete.
 const PARTIAL: &str = ".brindle-stage";
+/// How often a file is copied that is written meanwhile.
+const CHANGED_TRIES_MAX: usize = 3;
+/// What a fault says of a source.
+const CANNOT_READ: &str = "cannot read";
+/// How often the usual name is tried that other copies give away at that moment.
+const OPEN_TRIES_MAX: usize = 10;
+/// Longest name of a file.
+const NAME_BYTES_MAX: usize = 255;
 /// Bits of permissions.
 const MODE_BITS: u32 = 0o7777;
 /// Most files with several names whose first name is remembered; further ones become files of their own.
@@ -270,6 +279,10 @@ impl Look {
                     .why(why));
             }
             may(from, Access::READ_OK | Access::EXEC_OK, "cannot read", from)?;
+            // Only the destination itself may be reached by a link: whoever makes files below it must not choose where the copy goes.
+            if depth > 0 && std::fs::symlink_metadata(to).is_ok_and(|there| !there.is_dir()) {
+                return Err(no_directory(to).data("nothing was copied"));
+            }
             for entry in std::fs::read_dir(from).map_err(|e| failed("cannot read", from, &e))? {
                 let entry = entry.map_err(|e| failed("cannot read", from, &e))?;
                 let meta = entry.metadata().map_err(|e| failed("cannot look at", &entry.path(), &e))?;
@@ -304,30 +317,35 @@ impl Copy {
                 // The file that a link leads to is replaced, not the link.
                 let to = std::fs::canonicalize(&pair.to).unwrap_or_else(|_| pair.to.clone());
                 self.file(&pair.from, &to)?;
-                sync_dir(to.parent().unwrap_or(&parent))
+                sync_entry(to.parent().unwrap_or(&parent), &to)
             }
             Entry::Directory => {
-                self.directory(&pair.from, &pair.to)?;
-                sync_dir(&parent)
+                match self.directory(&pair.from, &pair.to, true)? {
+                    true => sync_entry(&parent, &pair.to),
+                    // The root of a buffer, or a home: its entry is older than this copy, and users need not be able to open what holds it.
+                    false => Ok(()),
+                }
             }
             Entry::List => Err(Fault::new(Code::Bug).what("a list was not read")),
         }
     }
 
-    /// The contents of a directory; what else the destination holds stays.
-    fn directory(&mut self, from: &Path, to: &Path) -> Result<()> {
+    /// The contents of a directory; what else the destination holds stays. Only the uppermost destination may be a link to a directory.
+    /// Returns whether it was made.
+    fn directory(&mut self, from: &Path, to: &Path, is_top: bool) -> Result<bool> {
         let meta = std::fs::metadata(from).map_err(|e| failed("cannot look at", from, &e))?;
-        match std::fs::create_dir(to) {
-            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && to.is_dir() => {}
-            made => made.map_err(|e| failed("cannot make", to, &e))?,
-        }
-        open_to_owner(to)?;
+        let is_made = match std::fs::create_dir(to) {
+            Ok(()) => true,
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => false,
+            Err(e) => return Err(failed("cannot make", to, &e)),
+        };
+        open_to_owner(to, is_top)?;
         for entry in std::fs::read_dir(from).map_err(|e| failed("cannot read", from, &e))? {
             let entry = entry.map_err(|e| failed("cannot read", from, &e))?;
             let (path, target) = (entry.path(), to.join(entry.file_name()));
             let kind = entry.file_type().map_err(|e| failed("cannot look at", &path, &e))?;
             if kind.is_dir() {
-                self.directory(&path, &target)?;
+                self.directory(&path, &target, false)?;
             } else if kind.is_file() {
                 self.file(&path, &target)?;
             } else if kind.is_symlink() {
@@ -336,36 +354,38 @@ impl Copy {
                 self.outcome.skipped += 1;
             }
         }
-        let dir = File::open(to).map_err(|e| failed("cannot open", to, &e))?;
+        let dir = open_dir(to, is_top, 0)?;
         // A directory of somebody else that was there before keeps its rights.
         if dir.metadata().is_ok_and(|there| there.uid() == rustix::process::geteuid().as_raw()) {
             let source = File::open(from).map_err(|e| failed("cannot read", from, &e))?;
             self.outcome.attributes_lost += xattr::copy(&source, &dir, to)?;
             dress(&dir, &meta, to)?;
         }
-        dir.sync_all().map_err(|e| failed("cannot sync", to, &e))
+        dir.sync_all().map_err(|e| failed("cannot sync", to, &e))?;
+        Ok(is_made)
     }
 
     fn file(&mut self, from: &Path, to: &Path) -> Result<()> {
         let source = File::open(from).map_err(|e| failed("cannot read", from, &e))?;
-        let meta = source.metadata().map_err(|e| failed("cannot look at", from, &e))?;
+        let mut meta = source.metadata().map_err(|e| failed("cannot look at", from, &e))?;
         if self.is_linked(&meta, to)? {
             return Ok(());
         }
         let looks_same = std::fs::symlink_metadata(to).is_ok_and(|there| is_same(&there, &meta));
-        if looks_same && self.has_contents(&source, from, to)? {
+        if looks_same && self.has_contents(&source, from, to)? && !has_changed(&source, &meta, from)? {
             self.outcome.unchanged += 1;
             self.remember(&meta, to);
             return Ok(());
         }
-        let partial = partial(to);
-        let mut target = OpenOptions::new();
-        target.write(true).create(true).truncate(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
-        let target = target.open(&partial).map_err(|e| failed("cannot write", to, &e))?;
-        let copied = self.contents(&source, &target, from, to).and_then(|bytes| {
+        let (target, partial) = open_partial(to)?;
+        let copied = self.whole_contents(&source, &target, from, to).and_then(|(bytes, copied_as)| {
+            meta = copied_as;
             self.outcome.attributes_lost += xattr::copy(&source, &target, to)?;
             dress(&target, &meta, to)?;
             target.sync_all().map_err(|e| failed("cannot sync", to, &e))?;
+            if !is_at(&target, &partial) {
+                return Err(replaced(to));
+            }
             std::fs::rename(&partial, to).map_err(|e| failed("cannot rename to", to, &e))?;
             Ok(bytes)
         });
@@ -377,8 +397,10 @@ impl Copy {
                 Ok(())
             }
             Err(fault) => {
-                // The fault is what counts; a part that stays is overwritten by the next try.
-                let _ = std::fs::remove_file(&partial);
+                if is_at(&target, &partial) {
+                    // The fault is what counts; a part that stays is overwritten by the next try.
+                    let _ = std::fs::remove_file(&partial);
+                }
                 Err(fault)
             }
         }
@@ -398,15 +420,14 @@ impl Copy {
         if identity(to).is_ok_and(|there| identity(first).is_ok_and(|first| first == there)) {
             return Ok(true);
         }
-        let partial = partial(to);
-        remove_if_there(&partial)?;
+        let partial = own_partial(to);
         match std::fs::hard_link(first, &partial) {
             Ok(()) => {}
             // Another file system, one without hard links, or too many of them: a file of its own holds the same.
             Err(e) if is_no_link(&e) => return Ok(false),
             Err(e) => return Err(failed("cannot link", to, &e)),
         }
-        std::fs::rename(&partial, to).map_err(|e| failed("cannot rename to", to, &e))?;
+        rename_or_remove(&partial, to)?;
         self.outcome.links += 1;
         Ok(true)
     }
@@ -433,12 +454,46 @@ impl Copy {
         }
     }
 
-    /// The bytes, hole by hole.
-    fn contents(&mut self, mut source: &File, mut target: &File, from: &Path, to: &Path) -> Result<u64> {
-        let read_fault = |e: std::io::Error| failed("cannot read", from, &e);
+    /// The bytes as they were at one time, and what the source was then: a source that is written meanwhile is copied again.
+    fn whole_contents(
+        &mut self,
+        source: &File,
+        target: &File,
+        from: &Path,
+        to: &Path,
+    ) -> Result<(u64, Metadata)> {
+        for _ in 0..CHANGED_TRIES_MAX {
+            target.set_len(0).map_err(|e| failed("cannot write", to, &e))?;
+            let before = source.metadata().map_err(|e| failed("cannot look at", from, &e))?;
+            let copied = match self.contents(source, target, before.len(), (from, to)) {
+                Err(fault) if fault.what != CANNOT_READ => return Err(fault),
+                // A source that has become shorter could not be read to its end.
+                copied => copied,
+            };
+            if !has_changed(source, &before, from)? {
+                return Ok((copied?, before));
+            }
+        }
+        Err(Fault::new(Code::StageFailed)
+            .what("cannot stage")
+            .subject(from.display().to_string())
+            .why(format!("it was written each of the {CHANGED_TRIES_MAX} times while it was copied"))
+            .data("what the destination had before is unchanged")
+            .next("end what writes it, and stage again"))
+    }
+
+    /// The first `len` bytes, hole by hole.
+    fn contents(
+        &mut self,
+        mut source: &File,
+        mut target: &File,
+        len: u64,
+        (from, to): (&Path, &Path),
+    ) -> Result<u64> {
+        let read_fault = |e: std::io::Error| failed(CANNOT_READ, from, &e);
         let write_fault = |e: std::io::Error| failed("cannot write", to, &e);
         let (mut at, mut copied) = (0u64, 0u64);
-        loop {
+        while at < len {
             match rustix::fs::seek(source, SeekFrom::Data(at)) {
                 Ok(data) => at = data,
                 // Nothing but a hole is left.
@@ -446,6 +501,7 @@ impl Copy {
                 Err(e) => return Err(read_fault(e.into())),
             }
             let hole = rustix::fs::seek(source, SeekFrom::Hole(at)).map_err(|e| read_fault(e.into()))?;
+            let hole = hole.min(len);
             rustix::fs::seek(source, SeekFrom::Start(at)).map_err(|e| read_fault(e.into()))?;
             rustix::fs::seek(target, SeekFrom::Start(at)).map_err(|e| write_fault(e.into()))?;
             while at < hole {
@@ -463,10 +519,17 @@ impl Copy {
                 copied += n as u64;
             }
         }
-        let len = source.metadata().map_err(read_fault)?.len();
-        target.set_len(len.max(at)).map_err(write_fault)?;
+        // There may be a hole at the end.
+        target.set_len(len).map_err(write_fault)?;
         Ok(copied)
     }
+}
+
+/// Whether a source was written, or got other attributes, since it was looked at.
+fn has_changed(source: &File, before: &Metadata, from: &Path) -> Result<bool> {
+    let now = source.metadata().map_err(|e| failed("cannot look at", from, &e))?;
+    let stamp = |m: &Metadata| (m.len(), m.mtime(), m.mtime_nsec(), m.ctime(), m.ctime_nsec());
+    Ok(stamp(&now) != stamp(before))
 }
 
 /// Whether a file may be the copy of another: a copy gets its time before its name.
@@ -477,14 +540,93 @@ fn is_same(there: &Metadata, source: &Metadata) -> bool {
         && (there.mode() & MODE_BITS) == (source.mode() & MODE_BITS)
 }
 
-/// The name of a file until it is complete.
-fn partial(to: &Path) -> PathBuf {
+/// The name of a file until it is complete, with an ending of its own where another copy has the usual name.
+fn partial(to: &Path, ending: &str) -> PathBuf {
     let mut name = std::ffi::OsString::from(".");
     name.push(to.file_name().unwrap_or_default());
     name.push(PARTIAL);
-    // A name that would be too long is cut off; the copies of a directory go one after the other.
-    let name = if name.len() > 255 { std::ffi::OsString::from(PARTIAL) } else { name };
+    name.push(ending);
+    // A name that would be too long is cut off: whoever else has it holds its lock.
+    let name = if name.len() > NAME_BYTES_MAX { format!("{PARTIAL}{ending}").into() } else { name };
     to.with_file_name(name)
+}
+
+/// A name that no other copy has.
+fn own_partial(to: &Path) -> PathBuf {
+    let random = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), to);
+    partial(to, &format!(".{random:016x}"))
+}
+
+/// Opens the empty file that becomes `to`, for this copy alone. The usual name is that of whoever locks its file, so that what a killed copy
+/// has left is used again; another copy to `to` at the same time gets a name of its own.
+fn open_partial(to: &Path) -> Result<(File, PathBuf)> {
+    let cannot = |e: std::io::Error| failed("cannot write", to, &e);
+    let mut options = OpenOptions::new();
+    options.write(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+    let usual = partial(to, "");
+    for _ in 0..OPEN_TRIES_MAX {
+        let file = match options.clone().create(true).truncate(false).open(&usual) {
+            Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => {
+                if remove_unlocked(&usual) {
+                    continue;
+                }
+                // The file belongs to another user.
+                break;
+            }
+            opened => opened.map_err(cannot)?,
+        };
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            // Whoever had the lock may have renamed or removed the file meanwhile.
+            Ok(()) if !is_at(&file, &usual) => {}
+            Ok(()) => {
+                file.set_len(0).map_err(cannot)?;
+                return Ok((file, usual));
+            }
+            Err(rustix::io::Errno::WOULDBLOCK) => break,
+            // Some file systems have no locks: there no copy has the usual name.
+            Err(_) => {
+                remove_if_there(&usual)?;
+                break;
+            }
+        }
+    }
+    let own = own_partial(to);
+    let file = options.create_new(true).open(&own).map_err(cannot)?;
+    Ok((file, own))
+}
+
+/// Removes what a killed copy has left with its last permissions, which need not let its owner write.
+fn remove_unlocked(path: &Path) -> bool {
+    let opened = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(path);
+    let Ok(file) = opened else { return false };
+    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
+        && is_at(&file, path)
+        && std::fs::remove_file(path).is_ok()
+}
+
+/// Whether a file still has this name.
+fn is_at(file: &File, path: &Path) -> bool {
+    let identity = |meta: Metadata| (meta.dev(), meta.ino());
+    let there = std::fs::symlink_metadata(path).map(identity);
+    file.metadata().map(identity).is_ok_and(|own| there.is_ok_and(|there| own == there))
+}
+
+fn replaced(to: &Path) -> Fault {
+    Fault::new(Code::StageFailed)
+        .what("cannot rename to")
+        .subject(to.display().to_string())
+        .why("the file that was written for it has been renamed, replaced or removed meanwhile")
+        .data("what was there before is unchanged")
+}
+
+fn rename_or_remove(partial: &Path, to: &Path) -> Result<()> {
+    std::fs::rename(partial, to).map_err(|e| {
+        // The fault is what counts.
+        let _ = std::fs::remove_file(partial);
+        failed("cannot rename to", to, &e)
+    })?;
+    // rename(2) of one of two names of a file to the other does nothing, and leaves both.
+    remove_if_there(partial)
 }
 
 /// Group, permissions and times of the source. The owner is this user.
@@ -518,14 +660,44 @@ fn remove_if_there(path: &Path) -> Result<()> {
     }
 }
 
+/// Opens a destination that is a directory, or at the top a link to one.
+fn open_dir(dir: &Path, is_top: bool, flags: i32) -> Result<File> {
+    let no_link = if is_top { 0 } else { libc::O_NOFOLLOW };
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(flags | no_link | libc::O_DIRECTORY);
+    options.open(dir).map_err(|e| match e.raw_os_error() {
+        Some(libc::ENOTDIR | libc::ELOOP) => no_directory(dir),
+        _ => failed("cannot open", dir, &e),
+    })
+}
+
+fn no_directory(to: &Path) -> Fault {
+    let is_link = std::fs::symlink_metadata(to).is_ok_and(|there| there.is_symlink());
+    let (why, next) = match is_link {
+        true => (
+            "it is a symbolic link, and links below the destination are not followed",
+            "remove the link, or stage the directory that it leads to by a directive of its own",
+        ),
+        false => ("a directory is to be copied there, and it is none", "remove it, or give it another name"),
+    };
+    Fault::new(Code::StageFailed)
+        .what("will not write into")
+        .subject(to.display().to_string())
+        .why(why)
+        .next(next)
+}
+
 /// A directory of this user's that an earlier copy has closed again is opened until its contents are complete.
-fn open_to_owner(dir: &Path) -> Result<()> {
-    let meta = std::fs::metadata(dir).map_err(|e| failed("cannot look at", dir, &e))?;
+fn open_to_owner(dir: &Path, is_top: bool) -> Result<()> {
+    let held = open_dir(dir, is_top, libc::O_PATH)?;
+    let meta = held.metadata().map_err(|e| failed("cannot look at", dir, &e))?;
     let mode = meta.mode() & MODE_BITS;
     if meta.uid() != rustix::process::geteuid().as_raw() || mode & 0o700 == 0o700 {
         return Ok(());
     }
-    std::fs::set_permissions(dir, std::fs::Permissions::from_mode(mode | 0o700))
+    // By way of what is held: its name may lead elsewhere by now.
+    let path = format!("/proc/self/fd/{}", held.as_raw_fd());
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode | 0o700))
         .map_err(|e| failed("cannot set the permissions of", dir, &e))
 }
 
@@ -538,14 +710,16 @@ fn link(from: &Path, to: &Path) -> Result<()> {
     if same_time && std::fs::read_link(to).is_ok_and(|there| there == target) {
         return Ok(());
     }
-    let partial = partial(to);
-    remove_if_there(&partial)?;
+    let partial = own_partial(to);
     std::os::unix::fs::symlink(target, &partial).map_err(|e| failed("cannot make", to, &e))?;
     // A group that the user is not in stays at the source.
     let _ = std::os::unix::fs::lchown(&partial, None, Some(meta.gid()));
-    rustix::fs::utimensat(CWD, &partial, &times_of(&meta), AtFlags::SYMLINK_NOFOLLOW)
-        .map_err(|e| failed("cannot set the times of", to, &e.into()))?;
-    std::fs::rename(&partial, to).map_err(|e| failed("cannot rename to", to, &e))
+    if let Err(e) = rustix::fs::utimensat(CWD, &partial, &times_of(&meta), AtFlags::SYMLINK_NOFOLLOW) {
+        // The fault is what counts.
+        let _ = std::fs::remove_file(&partial);
+        return Err(failed("cannot set the times of", to, &e.into()));
+    }
+    rename_or_remove(&partial, to)
 }
 
 /// Makes the directories above a destination, with the usual permissions, and syncs them.
@@ -559,11 +733,16 @@ fn make_parents(dir: &Path) -> Result<()> {
     std::fs::create_dir(dir).map_err(|e| failed("cannot make", dir, &e))?;
     let usual = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(dir, usual).map_err(|e| failed("cannot set the permissions of", dir, &e))?;
-    sync_dir(dir.parent().unwrap_or(Path::new("/")))
+    sync_entry(dir.parent().unwrap_or(Path::new("/")), dir)
 }
 
-fn sync_dir(dir: &Path) -> Result<()> {
-    File::open(dir).and_then(|dir| dir.sync_all()).map_err(|e| failed("cannot sync", dir, &e))
+/// Makes the entry of `made` in `dir` durable, also where the user may write to `dir` and not read it.
+fn sync_entry(dir: &Path, made: &Path) -> Result<()> {
+    let whole = match File::open(dir) {
+        Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => File::open(made),
+        opened => return opened.and_then(|dir| dir.sync_all()).map_err(|e| failed("cannot sync", dir, &e)),
+    };
+    whole.and_then(|made| Ok(rustix::fs::syncfs(made)?)).map_err(|e| failed("cannot sync", made, &e))
 }
 
 /// What the process does: reads its work, becomes the user, copies.

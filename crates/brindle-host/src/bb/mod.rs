@@ -8,6 +8,7 @@
 
 pub mod actions;
 mod beneath;
+mod brick;
 pub mod copy;
 mod mounting;
 pub mod node;

@@ -4,7 +4,6 @@
 //! copy that is under way, then waits for the lock like everybody else.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -12,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use brindle_bb::answer::{Capacity, Instance, Instances, Links, Pools, RealSize, Session, Sessions};
 use brindle_bb::directive::variable_of;
 use brindle_bb::life::{self, Event};
-use brindle_bb::pool::{self, Brick, GRANULE_DEFAULT_BYTES};
+use brindle_bb::pool::{self, GRANULE_DEFAULT_BYTES};
 use brindle_bb::{Access, Action, Buffer, CreateRequest, Goal, JobRequest, Phase, Pool, Slice, Swap};
 use brindle_types::units::format_bytes;
 use brindle_types::{Code, Fault, Result};
@@ -96,7 +95,7 @@ impl<'a> Orchestrator<'a> {
         })?;
         let store = Store::open(host, &config.dir)?;
         store.make_pool(&Pool::new(POOL_DEFAULT, GRANULE_DEFAULT_BYTES))?;
-        let actions = Actions::new(host, config.clone())?;
+        let actions = Actions::new(host, config.clone(), store.id()?)?;
         let (serials, locks) = (Mutex::new(()), Mutex::new(BTreeMap::new()));
         let orchestrator = Orchestrator { config, store, actions, serials, locks, _dir: lock };
         orchestrator.reconcile()?;
@@ -113,6 +112,7 @@ impl<'a> Orchestrator<'a> {
     fn reconcile(&self) -> Result<()> {
         let buffers = self.store.buffers()?;
         for pool in self.store.pools()? {
+            self.mark_bricks(&pool);
             let of_pool = buffers.iter().filter(|(_, buffer)| buffer.pool == pool.name);
             let rows: BTreeMap<u64, Vec<Slice>> =
                 of_pool.map(|(_, buffer)| (buffer.serial, buffer.slices.clone())).collect();
@@ -634,35 +634,6 @@ impl<'a> Orchestrator<'a> {
                 }
             }
         }
-    }
-
-    fn add_brick(&self, pool: &str, name: &str, dir: &str, bytes: u64) -> Result<Reply> {
-        let path = Path::new(dir);
-        let refused = |why: String| {
-            Fault::new(Code::BadArgument)
-                .what("cannot add the brick")
-                .subject(dir.to_owned())
-                .why(why)
-                .data("nothing was changed")
-        };
-        if !path.is_absolute() || !path.is_dir() {
-            return Err(refused("it is no directory on this host, by its absolute path".to_owned()));
-        }
-        let stat = rustix::fs::statvfs(path).map_err(|e| refused(e.to_string()))?;
-        let room = stat.f_bavail.saturating_mul(stat.f_frsize);
-        if room < bytes {
-            return Err(refused(format!(
-                "its file system has {} free, {} are promised",
-                format_bytes(room),
-                format_bytes(bytes)
-            )));
-        }
-        if pool::is_name(pool) {
-            self.store.make_pool(&Pool::new(pool, GRANULE_DEFAULT_BYTES))?;
-        }
-        let brick = Brick { dir: dir.to_owned(), bytes };
-        self.store.change_pool(pool, |pool| pool.add_brick(name, brick.clone()))?;
-        Ok(Reply::Done(format!("brick {name} of pool {pool}: {} in {dir}", format_bytes(bytes))))
     }
 
     /// Destroys all buffers; those whose files were not staged out, and the persistent ones.

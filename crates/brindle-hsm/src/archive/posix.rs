@@ -11,13 +11,16 @@
 //! the MDT is told; the name without a version leads to it only after the MDT has taken it. So what a silent agent writes late is
 //! garbage, which the next complete copy of the file removes.
 
+use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use brindle_types::attr::Time;
 use brindle_types::{ArchivedCopy, Attr, Code, Fault, Fid, Ino, Pair, Result};
+use parking_lot::Mutex;
 
 use super::manifest::Manifest;
 use super::{CopyName, Whole, damaged};
@@ -26,6 +29,10 @@ use super::{CopyName, Whole, damaged};
 pub const SHADOW: &str = "shadow";
 /// Suffix of a copy's manifest.
 const MANIFEST: &str = ".json";
+/// Between the FID and the version in the name of a copy that is about to become the current one.
+const FRESH: &str = ".new";
+/// Most directories that are remembered as durable.
+const DURABLE_MAX: usize = 1 << 16;
 /// Longest path that gets a link.
 const PATH_BYTES_MAX: usize = 4096;
 
@@ -57,6 +64,8 @@ pub struct Directory {
     root: PathBuf,
     layout: Layout,
     shadow: bool,
+    /// Directories that this process has synced, with those above them.
+    durable: Arc<Mutex<HashSet<PathBuf>>>,
 }
 
 /// A copy that is being written.
@@ -90,10 +99,10 @@ fn version_suffix(name: &CopyName) -> String {
     format!(".v{:x}-{:x}.a{:x}-{:x}", v.term, v.counter, a.term, a.counter)
 }
 
-/// The attempt in the name of a copy of this file, or of its manifest.
+/// The attempt in the name of a copy of this file, of its manifest, or of a copy that was to become the current one.
 fn attempt_of(name: &str, fid: &str) -> Option<Pair> {
-    let name = name.strip_suffix(MANIFEST).unwrap_or(name);
-    let (_, attempt) = name.strip_prefix(fid)?.strip_prefix(".v")?.split_once(".a")?;
+    let name = name.strip_suffix(MANIFEST).unwrap_or(name).strip_prefix(fid)?;
+    let (_, attempt) = name.strip_prefix(FRESH).unwrap_or(name).strip_prefix(".v")?.split_once(".a")?;
     let (term, counter) = attempt.split_once('-')?;
     Some(Pair { term: u32::from_str_radix(term, 16).ok()?, counter: u64::from_str_radix(counter, 16).ok()? })
 }
@@ -132,7 +141,7 @@ impl Directory {
     /// The archive in a directory. Fails if copies could not be made there.
     pub fn open(root: &Path, layout: Layout, shadow: bool) -> Result<Directory> {
         let root = root.canonicalize().map_err(|e| failed("cannot use the archive", root, &e))?;
-        let archive = Directory { root, layout, shadow };
+        let archive = Directory { root, layout, shadow, durable: Arc::default() };
         archive.try_out().map_err(|e| {
             failed("cannot use the archive", &archive.root, &e)
                 .next("it must be a directory that this user may write to, on a file system with hard links")
@@ -243,20 +252,30 @@ impl Directory {
 
     /// Makes a directory below the root, durably.
     fn make_dir(&self, dir: &Path) -> io::Result<()> {
-        if dir.is_dir() {
+        let is_there = dir.is_dir();
+        if is_there && self.durable.lock().contains(dir) {
             return Ok(());
         }
-        fs::create_dir_all(dir)?;
+        if !is_there {
+            fs::create_dir_all(dir)?;
+        }
+        // One that is there need not be durable: another stream has made it a moment ago, or an agent that was killed then.
         for above in dir.ancestors().take_while(|above| above.starts_with(&self.root)) {
             sync_dir(above)?;
         }
+        let mut durable = self.durable.lock();
+        if durable.len() >= DURABLE_MAX {
+            durable.clear();
+        }
+        durable.insert(dir.to_owned());
         Ok(())
     }
 
     /// The MDT has taken a copy: it is the current one, and copies by earlier attempts go. `path`: of the file, for its link.
     pub fn make_current(&self, name: &CopyName, path: &[u8]) -> Result<()> {
         let (copy, current) = (self.path(name), self.current(name.ino));
-        let fresh = current.with_extension(format!("new{}", version_suffix(name)));
+        let fresh =
+            current.with_file_name(format!("{}{FRESH}{}", fid_name(name.ino.fid()), version_suffix(name)));
         let linked = match fs::hard_link(&copy, &fresh) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
             linked => linked,
@@ -511,6 +530,36 @@ mod tests {
         archive.remove(INO, name(2, 4).attempt, b"a/b").unwrap();
         assert_eq!(fs::read_dir(archive.dir(INO)).unwrap().count(), 0);
         assert!(dir.path().join("shadow/a/b").symlink_metadata().is_err());
+    }
+
+    #[test]
+    fn a_name_that_a_killed_agent_left_between_two_steps_goes_with_the_next_copy() {
+        let dir = tempfile::tempdir().unwrap();
+        let archive = Directory::open(dir.path(), Layout::V1, false).unwrap();
+        put(&archive, &name(1, 1), b"old");
+        let fresh = format!("{}.new{}", fid_name(INO.fid()), version_suffix(&name(1, 1)));
+        let fresh = archive.dir(INO).join(fresh);
+        fs::hard_link(archive.path(&name(1, 1)), &fresh).unwrap();
+        put(&archive, &name(2, 2), b"fresh");
+        archive.make_current(&name(2, 2), b"").unwrap();
+        assert!(!fresh.exists());
+        assert_eq!(fs::read_dir(archive.dir(INO)).unwrap().count(), 2, "the current name and its own");
+        fs::hard_link(archive.path(&name(2, 2)), &fresh).unwrap();
+        archive.remove(INO, name(2, 3).attempt, b"").unwrap();
+        assert_eq!(fs::read_dir(archive.dir(INO)).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn directories_that_others_have_made_are_synced_before_a_copy_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        let archive = Directory::open(dir.path(), Layout::V1, false).unwrap();
+        fs::create_dir_all(archive.dir(INO)).unwrap();
+        put(&archive, &name(1, 1), b"old");
+        assert!(archive.durable.lock().contains(&archive.dir(INO)));
+        // Whoever has removed and made it again has not synced it.
+        fs::remove_dir_all(archive.dir(INO)).unwrap();
+        put(&archive, &name(1, 2), b"new");
+        assert!(archive.path(&name(1, 2)).exists());
     }
 
     #[test]

@@ -4,11 +4,13 @@ use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 
 use brindle_policy::plan::Chosen;
-use brindle_policy::{Action, Plan, Policy};
+use brindle_policy::{Action, Entry, Plan, Policy};
 use brindle_stdx::Mono;
+use brindle_types::attr::Time;
 use brindle_types::{Code, Fault, Result};
 use brindle_wire::mds::getattr::GetattrReq;
 use brindle_wire::mds::hsm::{HsmActReq, HsmAsk};
+use brindle_wire::mds::path::PathOfReq;
 use brindle_wire::mds::policy::PolicyRemoveReq;
 use futures_util::StreamExt;
 use parking_lot::Mutex;
@@ -158,6 +160,15 @@ impl Engine {
         }
     }
 
+    /// Refuses an entry that is not what the scan has found, or not where it was. The program opens the path a moment later: a change in
+    /// between is not seen.
+    async fn check_unchanged(&self, chosen: &Chosen) -> Result<()> {
+        let ino = chosen.entry.ino;
+        let now = self.client.ask_as_agent(&GetattrReq { ino, report: None }).await?.attr;
+        let paths = self.client.ask_as_agent(&PathOfReq { ino }).await?.paths;
+        unchanged(&chosen.entry, (now.ctime, now.mtime), &paths)
+    }
+
     /// Starts a program, without a shell, and waits for it.
     async fn command(&self, policy: &Policy, words: &[String], chosen: &Chosen) -> Result<()> {
         let failed = |why: String| {
@@ -175,6 +186,7 @@ impl Engine {
             Some(mount) => format!("{}{path}", mount.trim_end_matches('/')),
             None => return Err(failed("it is not known where the file system is mounted".into())),
         };
+        self.check_unchanged(chosen).await?;
         let filled = |word: &String| fill(word, path, &full, chosen);
         let arguments: Vec<String> = words.iter().map(filled).collect();
         let mut command = std::process::Command::new(&arguments[0]);
@@ -196,6 +208,20 @@ impl Engine {
                 Err(failed(format!("it took longer than {} s, and was killed", limit_ms / 1000)))
             }
         }
+    }
+}
+
+/// Refuses an entry whose times or path are others now.
+fn unchanged(entry: &Entry, (ctime, mtime): (Time, Time), paths: &[Vec<u8>]) -> Result<()> {
+    let changed = |why| Err(Fault::new(Code::EntryChanged).why(why).data("nothing was done with it"));
+    if (ctime, mtime) != (entry.ctime, entry.mtime) {
+        return changed("it was changed since the scan");
+    }
+    // The paths of the MDT begin at the root of the file system, without a slash in front.
+    let path = entry.path.trim_start_matches('/').as_bytes();
+    match paths.iter().any(|now| now == path) {
+        true => Ok(()),
+        false => changed("its path is another one now"),
     }
 }
 
@@ -249,7 +275,22 @@ impl Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use brindle_policy::Entry;
+
+    #[test]
+    fn an_entry_that_was_changed_or_moved_since_the_scan_is_left() {
+        let time = |secs| Time { secs, nanos: 0 };
+        let entry = Entry { ctime: time(5), mtime: time(4), ..Entry::new("/a/b") };
+        let paths = [b"x/other-name".to_vec(), b"a/b".to_vec()];
+        unchanged(&entry, (time(5), time(4)), &paths).unwrap();
+        for (times, paths) in [
+            ((time(6), time(4)), &paths[..]),
+            ((time(5), time(5)), &paths[..]),
+            ((time(5), time(4)), &paths[..1]),
+            ((time(5), time(4)), &paths[..0]),
+        ] {
+            assert_eq!(unchanged(&entry, times, paths).unwrap_err().code, Code::EntryChanged);
+        }
+    }
 
     #[test]
     fn a_placeholder_is_one_argument_whatever_is_in_the_name() {

@@ -15,8 +15,10 @@ pub mod queue;
 pub mod restore;
 pub mod sync;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use brindle_stdx::Mono;
 use brindle_types::hsm::{HSM_ARCHIVED, HSM_DIRTY, HSM_EXISTS, HSM_RELEASED};
 use brindle_types::{ChangeKind, Code, Fault, Ino, Pair, Result};
 use brindle_wire::mds::hsm::{HsmAttempt, HsmStatus};
@@ -200,35 +202,58 @@ pub async fn watch_agents(mdt: Arc<Mdt>) {
 /// Queues the actions of an agent for another one, under new attempts. The agent is forgotten until it asks
 /// again.
 pub async fn take_back(mdt: &Mdt, agent: [u8; 16], why: &str) -> Result<()> {
-    let call = Call::internal(Op::HsmProgress);
     let held: Vec<(Ino, Pair)> = mdt.live().hsm.held_by(agent);
     if !held.is_empty() {
         tracing::warn!(actions = held.len(), why, "the work of an agent is given to others");
     }
-    mdt.step(&call, |t| {
-        t.frees_space();
-        for (ino, number) in &held {
-            // An action that is being completed at this moment is left alone: its batch decides.
-            if t.live().busy.contains(ino) {
-                continue;
-            }
-            let found = attempt(t, &HsmAttempt { ino: *ino, attempt: *number });
-            let Ok(action) = found else { continue };
-            let lost_attempts = action.lost_attempts + 1;
-            if lost_attempts < LOST_ATTEMPTS_MAX {
-                put_action(t, *ino, Action { running: None, lost_attempts, ..action });
-                continue;
-            }
-            let fault = Fault::new(Code::ArchiveFailed)
-                .subject(ino.fid().to_string())
-                .why(format!("{lost_attempts} agents that took it fell silent"))
-                .next("look at the logs of the agents");
-            end_action(t, *ino, HsmStatus::Failed(fault));
-        }
+    mdt.step(&Call::internal(Op::HsmProgress), |t| {
+        queue_again(t, &held);
         t.after(move |live| live.hsm.forget_agent(agent));
         Ok(())
     })
     .await
+}
+
+/// Queues again what an agent should have and does not work on: the answer that told it so was lost.
+pub async fn take_back_unheard_of(
+    mdt: &Mdt,
+    agent: [u8; 16],
+    works_on: &BTreeSet<HsmAttempt>,
+    now: Mono,
+) -> Result<()> {
+    let held = mdt.live().hsm.unheard_of(agent, works_on, now, AGENT_LEASE_MS);
+    if held.is_empty() {
+        return Ok(());
+    }
+    tracing::warn!(actions = held.len(), "an agent does not know of its work, which is given out again");
+    mdt.step(&Call::internal(Op::HsmProgress), |t| {
+        queue_again(t, &held);
+        Ok(())
+    })
+    .await
+}
+
+/// Queues attempts that end without an outcome. An action that has lost too many of them fails.
+fn queue_again(t: &mut Txn<'_>, held: &[(Ino, Pair)]) {
+    t.frees_space();
+    for (ino, number) in held {
+        // An action that is being completed at this moment is left alone: its batch decides.
+        if t.live().busy.contains(ino) {
+            continue;
+        }
+        let found = attempt(t, &HsmAttempt { ino: *ino, attempt: *number });
+        let Ok(action) = found else { continue };
+        let lost_attempts = action.lost_attempts + 1;
+        if lost_attempts < LOST_ATTEMPTS_MAX {
+            put_action(t, *ino, Action { running: None, lost_attempts, ..action });
+            continue;
+        }
+        let fault = Fault::new(Code::ArchiveFailed)
+            .subject(ino.fid().to_string())
+            .why(format!("{lost_attempts} agents that took it fell silent"))
+            .next("look at the logs of the agents");
+        end_action(t, *ino, HsmStatus::Failed(fault));
+    }
 }
 
 /// Whether a row of tiering belongs to an inode, for checks: the flags that its state would show.

@@ -9,7 +9,7 @@ use std::ops::Bound;
 
 use brindle_stdx::Mono;
 use brindle_types::{HsmControl, HsmKind, Ino, Pair, Result};
-use brindle_wire::mds::hsm::{HsmAction, HsmAgent, HsmStatus};
+use brindle_wire::mds::hsm::{HsmAction, HsmAgent, HsmAttempt, HsmStatus};
 
 use crate::store::Rows;
 use crate::store::hsm::{self as rows, Action};
@@ -55,6 +55,8 @@ pub struct Queue {
     pub agents: BTreeMap<[u8; 16], Agent>,
     waiting: BTreeMap<HsmKind, BTreeMap<u32, BTreeMap<Pair, Ino>>>,
     running: BTreeMap<Ino, Pair>,
+    /// Time at which the agent of a running action was told of it, or will have been at the latest.
+    told: BTreeMap<Ino, Mono>,
     /// The user who had the last turn.
     turn: BTreeMap<HsmKind, u32>,
     moved_bytes: BTreeMap<Ino, u64>,
@@ -75,6 +77,7 @@ impl Queue {
             queue.is_used = true;
             queue.put(ino, action);
             if let Some(running) = action.running {
+                queue.told.insert(ino, now);
                 queue.agents.entry(running.agent).or_insert(Agent {
                     host: String::new(),
                     archives: Vec::new(),
@@ -105,6 +108,7 @@ impl Queue {
     fn take_out(&mut self, ino: Ino) -> Option<Action> {
         let action = self.actions.remove(&ino)?;
         self.running.remove(&ino);
+        self.told.remove(&ino);
         self.moved_bytes.remove(&ino);
         if let Some(of_kind) = self.waiting.get_mut(&action.kind)
             && let Some(of_user) = of_kind.get_mut(&action.uid)
@@ -248,10 +252,36 @@ impl Queue {
         self.moved_bytes.get(&ino).copied().unwrap_or(0)
     }
 
-    /// Agents whose lease is over.
+    /// An agent has been told of an attempt, or will have been by that time.
+    pub fn told(&mut self, at: &HsmAttempt, when: Mono) {
+        if self.running.get(&at.ino) == Some(&at.attempt) {
+            self.told.insert(at.ino, when);
+        }
+    }
+
+    /// Agents whose lease is over, and agents that have actions but are not known.
     pub fn silent_agents(&self, now: Mono, lease_ms: u64) -> Vec<[u8; 16]> {
         let silent = self.agents.iter().filter(|(_, agent)| now.ms_since(agent.heard) > lease_ms);
-        silent.map(|(number, _)| *number).collect()
+        let holders = self.running.keys().filter_map(|ino| self.actions.get(ino)?.running);
+        let unknown = holders.map(|running| running.agent).filter(|agent| !self.agents.contains_key(agent));
+        silent.map(|(number, _)| *number).chain(unknown).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// Attempts that an agent has and does not work on, although it was told of them more than a lease ago: the answer that told of them was
+    /// lost.
+    pub fn unheard_of(
+        &self,
+        agent: [u8; 16],
+        works_on: &BTreeSet<HsmAttempt>,
+        now: Mono,
+        lease_ms: u64,
+    ) -> Vec<(Ino, Pair)> {
+        let mut held = self.held_by(agent);
+        held.retain(|(ino, attempt)| {
+            let is_old = self.told.get(ino).is_some_and(|told| now.ms_since(*told) > lease_ms);
+            is_old && !works_on.contains(&HsmAttempt { ino: *ino, attempt: *attempt })
+        });
+        held
     }
 
     /// Attempts that an agent has.
@@ -395,6 +425,19 @@ mod tests {
         (0..1000).for_each(|n| queue.put(Ino(n), action(HsmKind::Archive, 7, n)));
         queue.put(Ino(5000), action(HsmKind::Archive, 8, 5000));
         assert_eq!(order(&queue, &[1], 5), [5000]);
+    }
+
+    #[test]
+    fn whoever_has_an_action_and_is_not_known_counts_as_silent() {
+        let mut queue = Queue::default();
+        let number = Pair { term: 1, counter: 9 };
+        let running =
+            Some(crate::store::hsm::Running { attempt: number, agent: [3; 16], data_version: number });
+        queue.put(Ino(1), Action { running, ..action(HsmKind::Archive, 7, 1) });
+        queue.put(Ino(2), Action { running, ..action(HsmKind::Archive, 7, 2) });
+        assert_eq!(queue.silent_agents(Mono::default(), 10), [[3; 16]]);
+        queue.heard([3; 16], "h", &[], Mono::default());
+        assert!(queue.silent_agents(Mono::default(), 10).is_empty());
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::reports;
 use crate::store::inode;
 
 /// Longest wait for an OST to sync the objects of a file.
-const SYNC_WAIT_MS: u64 = 60_000;
+pub const SYNC_WAIT_MS: u64 = 60_000;
 
 /// Syncs every object of a file, and records which exist. Fails if an OST has lost power since its object was written and not synced.
 pub async fn sync_file(mdt: &Mdt, ino: Ino) -> Result<()> {

@@ -1,5 +1,6 @@
 //! hsm_take, hsm_progress and hsm_done: an agent pulls work, tells how far it is, and ends attempts.
 
+use brindle_stdx::Mono;
 use brindle_types::hsm::{HSM_ARCHIVED, HSM_DIRTY, HSM_LOST};
 use brindle_types::{ArchivedCopy, Code, Fault, HsmKind, Ino, Pair, Result};
 use brindle_wire::mds::Empty;
@@ -7,9 +8,10 @@ use brindle_wire::mds::hsm::{
     HsmAttempt, HsmDoneReq, HsmOutcome, HsmProgressReq, HsmProgressResp, HsmStatus, HsmTakeReq, HsmTakeResp,
     HsmWork, PROGRESS_MAX, TAKE_MAX,
 };
+use futures_util::future::join_all;
 
 use crate::hsm::queue::AGENTS_MAX;
-use crate::hsm::sync::sync_file;
+use crate::hsm::sync::{SYNC_WAIT_MS, sync_file};
 use crate::hsm::{self, AGENT_LEASE_MS, Told, restore};
 use crate::mdt::{Call, Event, Mdt, Step, Stop, Txn};
 use crate::ops::path;
@@ -18,6 +20,8 @@ use crate::store::{Inode, inode};
 
 /// Longest wait of a request for work.
 const TAKE_WAIT_MS: u64 = 3_000;
+/// Longest time from the choice of actions to the answer: files that are to be archived are synced in between.
+const ANSWER_WAIT_MS: u64 = 2 * SYNC_WAIT_MS;
 /// Longest name of an agent's host that is kept.
 const HOST_BYTES_MAX: usize = 255;
 /// Most archives that an agent can name.
@@ -48,27 +52,49 @@ pub async fn handle_take(mdt: &Mdt, call: &Call, req: HsmTakeReq) -> Result<HsmT
         None => return Ok(HsmTakeResp { work: Vec::new(), lease_ms }),
         Some(waited) => waited?,
     }
-    let given = mdt.step(call, |t| give_out(t, &req)).await?;
+    // Until the answer is sent the agent cannot know of what it is given.
+    let told = mdt.hearing().now().plus_ms(ANSWER_WAIT_MS);
+    let given = mdt.step(call, |t| give_out(t, &req, told)).await?;
     // Attempts must survive a power cut before they are given out. Then no other agent gets the same attempt,
     // and this one need not begin again.
     mdt.synced().await?;
+    // An OST that does not answer holds up the answer once, and not once a file.
+    let prepared = join_all(given.iter().map(|item| prepare(mdt, item))).await;
     let mut work = Vec::with_capacity(given.len());
-    for item in given {
-        match prepare(mdt, &item).await {
-            Ok(()) => work.push(item),
-            Err(fault) => {
-                fail(mdt, call, &HsmAttempt { ino: item.ino, attempt: item.attempt }, fault).await?
-            }
+    for (item, prepared) in given.into_iter().zip(prepared) {
+        let attempt = HsmAttempt { ino: item.ino, attempt: item.attempt };
+        let Err(fault) = prepared else {
+            work.push(item);
+            continue;
+        };
+        match fail(mdt, call, &attempt, fault).await {
+            // The action has ended meanwhile: its file was removed or emptied, or it was cancelled.
+            Err(fault) if fault.code == Code::StaleAttempt => {}
+            failed => failed?,
         }
     }
+    let now = mdt.hearing().now();
+    let mut live = mdt.live_mut();
+    for item in &work {
+        live.hsm.told(&HsmAttempt { ino: item.ino, attempt: item.attempt }, now);
+    }
+    drop(live);
     Ok(HsmTakeResp { work, lease_ms })
 }
 
-fn give_out(t: &mut Txn<'_>, req: &HsmTakeReq) -> Step<Vec<HsmWork>> {
+fn give_out(t: &mut Txn<'_>, req: &HsmTakeReq, told: Mono) -> Step<Vec<HsmWork>> {
     t.frees_space();
-    let mut work = Vec::new();
+    let mut work: Vec<HsmWork> = Vec::new();
+    if !t.live().hsm.agents.contains_key(&req.agent) {
+        // The agent has left, or was silent, while its request waited.
+        return Ok(work);
+    }
     for ino in t.live().hsm.pick(&req.archives, req.max.into()) {
         let Some(action) = t.live().hsm.actions.get(&ino).copied() else { continue };
+        if action.kind == HsmKind::Archive && work.first().is_some_and(|item| item.kind != HsmKind::Archive) {
+            // Somebody waits for a restore, and files that are to be archived have to be synced first: the next request gets those.
+            break;
+        }
         let Some(file) = inode::find(t, ino)? else {
             hsm::end_action(t, ino, HsmStatus::Cancelled);
             continue;
@@ -78,6 +104,7 @@ fn give_out(t: &mut Txn<'_>, req: &HsmTakeReq) -> Step<Vec<HsmWork>> {
         let attempt = t.pair();
         let running = Running { attempt, agent: req.agent, data_version: file.data_version };
         hsm::put_action(t, ino, Action { running: Some(running), ..action });
+        t.after(move |live| live.hsm.told(&HsmAttempt { ino, attempt }, told));
         let state = hsm::state_of(t, ino)?;
         work.push(HsmWork {
             ino,
@@ -120,8 +147,13 @@ pub async fn handle_progress(mdt: &Mdt, _call: &Call, req: HsmProgressReq) -> Re
         return Ok(HsmProgressResp { gone: Vec::new() });
     }
     let now = mdt.hearing().now();
+    mdt.live_mut().hsm.keeps(req.agent, now);
+    // A list that may have been cut off does not tell what the agent does not know of.
+    if req.moved_bytes.len() < PROGRESS_MAX {
+        let works_on = req.moved_bytes.iter().map(|(at, _)| *at).collect();
+        hsm::take_back_unheard_of(mdt, req.agent, &works_on, now).await?;
+    }
     let mut live = mdt.live_mut();
-    live.hsm.keeps(req.agent, now);
     let told = req.moved_bytes.into_iter();
     let gone = told.filter(|(at, moved_bytes)| !live.hsm.progress(at.ino, at.attempt, *moved_bytes));
     Ok(HsmProgressResp { gone: gone.map(|(at, _)| at).collect() })

@@ -262,6 +262,98 @@ fn an_attempt_that_was_given_to_another_agent_counts_no_more() {
     });
 }
 
+fn tells(agent: [u8; 16], leaves: bool) -> HsmProgressReq {
+    HsmProgressReq { agent, moved_bytes: Vec::new(), leaves, cred: root() }
+}
+
+#[test]
+fn an_agent_that_leaves_while_it_asks_for_work_is_given_none() {
+    run(async {
+        let rig = Rig::new().await;
+        let ino = file(&rig, "f").await;
+        let leaving = async {
+            tokio::task::yield_now().await;
+            rig.ask(B, tells(AGENT, true)).await.expect("heard");
+            assert!(!rig.mdt.live().hsm.agents.contains_key(&AGENT));
+            act(&rig, ino, HsmAsk::Archive(0)).await.expect("queued");
+        };
+        let (work, ()) = tokio::join!(take(&rig, AGENT), leaving);
+        assert!(work.is_empty());
+        assert_eq!(take_now(&rig), [ino], "it waits for another agent");
+        assert_eq!(take(&rig, OTHER).await.len(), 1);
+        rig.verify();
+    });
+}
+
+#[test]
+fn an_action_that_ends_while_the_answer_is_prepared_loses_no_other() {
+    run(async {
+        let rig = Rig::new().await;
+        let (open_one, closed) = (file(&rig, "a").await, file(&rig, "b").await);
+        act(&rig, open_one, HsmAsk::Archive(0)).await.expect("queued");
+        act(&rig, closed, HsmAsk::Archive(0)).await.expect("queued");
+        open(&rig, open_one, RW).await.expect("opened");
+        let ends = async {
+            for _ in 0..100_000 {
+                if rig.mdt.live().hsm.running() == 2 {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+            let mut live = rig.mdt.live_mut();
+            assert_eq!(live.hsm.running(), 2);
+            live.hsm.end(open_one, HsmStatus::Cancelled);
+        };
+        let (work, ()) = tokio::join!(take(&rig, AGENT), ends);
+        assert_eq!(work.iter().map(|item| item.ino).collect::<Vec<_>>(), [closed]);
+        done(&rig, &work[0], HsmOutcome::Archived(copy(&work[0]))).await.expect("taken");
+        assert_eq!(flags(&rig, closed).await, ARCHIVED);
+    });
+}
+
+#[test]
+fn work_of_which_its_agent_never_heard_is_given_out_again() {
+    run(async {
+        let mut rig = Rig::new().await;
+        let ino = file(&rig, "f").await;
+        act(&rig, ino, HsmAsk::Archive(0)).await.expect("queued");
+        let lost = take(&rig, AGENT).await.remove(0);
+        let later = rig.mdt.hearing().now().plus_ms(hsm::AGENT_LEASE_MS + 1000);
+        rig.ask(B, tells(AGENT, false)).await.expect("heard");
+        assert!(take_now(&rig).is_empty(), "the answer may be under way");
+        let works_on = [HsmAttempt { ino, attempt: lost.attempt }].into();
+        hsm::take_back_unheard_of(&rig.mdt, AGENT, &works_on, later).await.expect("looked at");
+        hsm::take_back_unheard_of(&rig.mdt, OTHER, &[].into(), later).await.expect("looked at");
+        assert!(take_now(&rig).is_empty(), "its agent works on it");
+        hsm::take_back_unheard_of(&rig.mdt, AGENT, &[].into(), later).await.expect("taken back");
+        assert_eq!(take_now(&rig), [ino]);
+        assert!(rig.mdt.live().hsm.agents.contains_key(&AGENT), "the agent is as good as any");
+        let again = take(&rig, AGENT).await.remove(0);
+        assert!(again.attempt > lost.attempt);
+        rig.restart().await;
+        let later = rig.mdt.hearing().now().plus_ms(hsm::AGENT_LEASE_MS + 1000);
+        hsm::take_back_unheard_of(&rig.mdt, AGENT, &[].into(), later).await.expect("taken back");
+        assert_eq!(take_now(&rig), [ino], "also after a restart");
+        rig.verify();
+    });
+}
+
+#[test]
+fn a_restore_is_not_given_out_with_files_that_have_to_be_synced_first() {
+    run(async {
+        let rig = Rig::new().await;
+        let (released, other) = (file(&rig, "a").await, file(&rig, "b").await);
+        archive(&rig, released).await;
+        act(&rig, released, HsmAsk::Release).await.expect("released");
+        act(&rig, other, HsmAsk::Archive(0)).await.expect("queued");
+        act(&rig, released, HsmAsk::Restore).await.expect("queued");
+        let kinds = |work: Vec<HsmWork>| work.iter().map(|item| item.kind).collect::<Vec<_>>();
+        assert_eq!(kinds(take(&rig, AGENT).await), [HsmKind::Restore]);
+        assert_eq!(kinds(take(&rig, AGENT).await), [HsmKind::Archive]);
+        rig.verify();
+    });
+}
+
 #[test]
 fn owners_and_root_act_and_others_do_not() {
     run(async {

@@ -180,3 +180,183 @@ fn a_list_names_files_and_directories() {
         assert!(!dir.path().join("none").exists(), "{fault}");
     }
 }
+
+#[test]
+fn of_two_copies_to_one_name_at_once_the_file_is_always_one_of_them() {
+    const LEN: usize = 64 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("buffer");
+    std::fs::create_dir(&root).unwrap();
+    let sources = [b'a', b'b'].map(|byte| {
+        let source = dir.path().join(format!("{}", byte as char));
+        std::fs::write(&source, vec![byte; LEN]).unwrap();
+        source
+    });
+    let root = &root;
+    std::thread::scope(|threads| {
+        for source in &sources {
+            threads.spawn(move || {
+                for _ in 0..3 {
+                    copied(&work(root, true, &[(Entry::File, source, "x")])).unwrap();
+                    let there = std::fs::read(root.join("x")).unwrap();
+                    assert_eq!(there.len(), LEN);
+                    assert!(there.iter().all(|byte| *byte == there[0]), "bytes of both");
+                }
+            });
+        }
+    });
+    assert_eq!(std::fs::read_dir(root).unwrap().count(), 1, "nothing is left behind");
+}
+
+#[test]
+fn what_a_killed_copy_has_left_is_used_again_and_what_another_holds_is_not_touched() {
+    let dir = tempfile::tempdir().unwrap();
+    let (root, source) = (dir.path().join("buffer"), dir.path().join("a"));
+    std::fs::create_dir(&root).unwrap();
+    std::fs::write(&source, b"contents").unwrap();
+    let work = work(&root, true, &[(Entry::File, &source, "x")]);
+    let usual = partial(&root.join("x"), "");
+    std::fs::write(&usual, b"a longer half of something else").unwrap();
+    copied(&work).unwrap();
+    assert_eq!(std::fs::read(root.join("x")).unwrap(), b"contents");
+    assert!(!usual.exists());
+    let (other, path) = open_partial(&root.join("x")).unwrap();
+    assert_eq!(path, usual);
+    (&other).write_all(b"half").unwrap();
+    std::fs::remove_file(root.join("x")).unwrap();
+    copied(&work).unwrap();
+    assert_eq!(std::fs::read(root.join("x")).unwrap(), b"contents");
+    assert_eq!(std::fs::read(&usual).unwrap(), b"half");
+    assert_eq!(std::fs::read_dir(&root).unwrap().count(), 2);
+}
+
+#[test]
+fn links_below_the_destination_are_refused_and_nothing_is_written_through_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let (home, root) = (dir.path().join("home"), dir.path().join("buffer"));
+    let other = dir.path().join("other");
+    std::fs::create_dir_all(root.join("out/sub")).unwrap();
+    std::fs::write(root.join("out/sub/f"), b"contents").unwrap();
+    std::fs::create_dir_all(&other).unwrap();
+    std::fs::create_dir_all(home.join("real")).unwrap();
+    std::fs::set_permissions(&other, std::fs::Permissions::from_mode(0o750)).unwrap();
+    symlink(&other, home.join("real/sub")).unwrap();
+    symlink("real", home.join("latest")).unwrap();
+    let work = work(&root, false, &[(Entry::Directory, &home.join("latest"), "out")]);
+    let fault = copied(&work).unwrap_err();
+    assert_eq!(fault.why, ["it is a symbolic link, and links below the destination are not followed"]);
+    assert_eq!(fault.subject, home.join("latest/sub").display().to_string());
+    // Also where the link comes after everything was looked at.
+    let mut copy = Copy {
+        outcome: CopyOutcome::default(),
+        chunk: vec![0; CHUNK_BYTES],
+        directive: 0,
+        first_names: HashMap::new(),
+    };
+    let fault = copy.directory(&root.join("out"), &home.join("latest"), true).unwrap_err();
+    assert_eq!(fault.subject, home.join("latest/sub").display().to_string());
+    assert_eq!(std::fs::read_dir(&other).unwrap().count(), 0);
+    assert_eq!(other.metadata().unwrap().mode() & MODE_BITS, 0o750);
+    // The destination itself may be a link of the user's.
+    std::fs::remove_file(home.join("real/sub")).unwrap();
+    assert_eq!(copied(&work).unwrap().files, 1);
+    assert_eq!(std::fs::read(home.join("real/sub/f")).unwrap(), b"contents");
+}
+
+#[test]
+fn a_file_that_is_written_all_the_time_is_not_called_copied() {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, root) = (dir.path().join("growing"), dir.path().join("buffer"));
+    std::fs::create_dir(&root).unwrap();
+    std::fs::write(&source, vec![7; 64 << 20]).unwrap();
+    let ends = std::sync::atomic::AtomicBool::new(false);
+    let work = work(&root, true, &[(Entry::File, &source, "x")]);
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            let mut growing = OpenOptions::new().append(true).open(&source).unwrap();
+            while !ends.load(std::sync::atomic::Ordering::Relaxed) {
+                growing.write_all(b"more").unwrap();
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+        });
+        let ended = copied(&work);
+        ends.store(true, std::sync::atomic::Ordering::Relaxed);
+        let fault = ended.unwrap_err();
+        assert_eq!(fault.code, Code::StageFailed);
+        assert_eq!(fault.subject, source.display().to_string());
+        assert_eq!(fault.why, ["it was written each of the 3 times while it was copied"]);
+    });
+    assert_eq!(std::fs::read_dir(&root).unwrap().count(), 0, "no half of it is left");
+    // Once nobody writes it, it is copied.
+    assert_eq!(copied(&work).unwrap().files, 1);
+    assert_eq!(std::fs::read(root.join("x")).unwrap(), std::fs::read(&source).unwrap());
+}
+
+#[test]
+fn a_source_that_has_changed_since_it_was_looked_at_is_known_by_its_length_and_times() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a");
+    std::fs::write(&path, b"contents").unwrap();
+    let source = File::open(&path).unwrap();
+    let before = source.metadata().unwrap();
+    assert!(!has_changed(&source, &before, &path).unwrap());
+    // Times are as exact as the kernel's ticks.
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    std::fs::write(&path, b"CONTENTS").unwrap();
+    let now = source.metadata().unwrap();
+    let times = std::fs::FileTimes::new().set_modified(before.modified().unwrap());
+    File::options().write(true).open(&path).unwrap().set_times(times).unwrap();
+    assert!(has_changed(&source, &before, &path).unwrap(), "{now:?}");
+}
+
+/// Does something as an ordinary user: root opens everything.
+fn as_user(work: impl FnOnce() + Send) {
+    const USER: u32 = 1001;
+    std::thread::scope(|threads| {
+        let thread = threads.spawn(move || {
+            if rustix::process::geteuid().is_root() {
+                // For this thread only. The rights of root over files go with it.
+                rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(USER)).unwrap();
+            }
+            work();
+        });
+        thread.join().unwrap();
+    });
+}
+
+#[test]
+fn what_holds_the_destination_need_not_be_open_to_the_user() {
+    let dir = tempfile::tempdir().unwrap();
+    let set = |path: &Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let (home, outer) = (dir.path().join("home"), dir.path().join("outer"));
+    let (root, dropbox) = (outer.join("global"), dir.path().join("dropbox"));
+    std::fs::create_dir_all(home.join("sub")).unwrap();
+    std::fs::write(home.join("sub/a"), b"contents").unwrap();
+    std::fs::create_dir_all(&root).unwrap();
+    std::fs::create_dir(&dropbox).unwrap();
+    for path in [dir.path(), &home, &home.join("sub")] {
+        set(path, 0o755);
+    }
+    set(&home.join("sub/a"), 0o644);
+    set(&root, 0o777);
+    // Of another user's: 0o711; here nobody may read them.
+    set(&outer, 0o111);
+    set(&dropbox, 0o333);
+    as_user(|| {
+        assert!(File::open(&outer).is_err() && File::open(&dropbox).is_err());
+        let all = work(&root, true, &[(Entry::Directory, &home, "")]);
+        assert_eq!(copied(&all).unwrap().files, 1);
+        assert_eq!(std::fs::read(root.join("sub/a")).unwrap(), b"contents");
+        let out = work(
+            &root,
+            false,
+            &[(Entry::Directory, &dropbox.join("made"), "sub"), (Entry::File, &dropbox.join("b"), "sub/a")],
+        );
+        assert_eq!(copied(&out).unwrap().files, 2);
+        assert_eq!(std::fs::read(dropbox.join("b")).unwrap(), b"contents");
+    });
+    set(&outer, 0o755);
+    set(&dropbox, 0o755);
+}
