@@ -165,6 +165,7 @@ pub fn passage(op: Op) -> Passage {
         Op::RecallNotice | Op::InvalidateNotice | Op::LayoutNotice | Op::ReportNotice => AtOnce,
         Op::SessionEndNotice | Op::SettleNotice | Op::LeaseNotice | Op::ClosedNotice => AtOnce,
         Op::NodeRegister | Op::NodeOrder => AtOnce,
+        Op::ReplicaVerify | Op::ReplicaScrub | Op::Scrub | Op::NoteScrub => AtOnce,
     }
 }
 
@@ -401,7 +402,8 @@ impl Fair {
 impl State {
     /// Whether the time counts: something is limited, or may have to wait.
     fn has_to_look(&self) -> bool {
-        !self.buckets.is_empty() || self.queue.as_ref().is_some_and(|q| q.in_service() >= q.places())
+        let must_wait = |q: &Queue<Task>| q.in_service() >= q.places() || !q.is_empty();
+        !self.buckets.is_empty() || self.queue.as_ref().is_some_and(must_wait)
     }
 
     /// A request that no limit holds; it is given back if it is to be served now.

@@ -71,8 +71,8 @@ fn the_only_copy_of_an_ost_moves_under_load_and_what_cannot_be_is_refused() {
     until_served(&cluster, "h2", "serving");
     work.goes_on();
     // The MDT, from the host of the MGS.
-    let moved = done(&cluster, "h1", "target replica move MDT0000 --from h1 --to h2");
-    assert!(moved.contains("the copy of h1 is on h2 now"), "{moved}");
+    let moved = done(&cluster, "h1", "target replica move MDT0000 --from h1 --to h4");
+    assert!(moved.contains("the copy of h1 is on h4 now"), "{moved}");
     work.goes_on();
     work.end(&cluster);
     end(cluster, daemons);

@@ -111,6 +111,8 @@ fn damage_on_any_copy_is_found_and_mended_and_what_no_copy_has_is_named() {
     said(&cluster, "h4", &format!("cat {MOUNT}/f > /dev/null"));
     // A header: nothing of the object can be read on the member, which gets all of it anew.
     let header = object(&cluster, "h3");
+    // What was mended is synced first: that writes the header anew.
+    std::thread::sleep(Duration::from_secs(10));
     said(
         &cluster,
         "h3",

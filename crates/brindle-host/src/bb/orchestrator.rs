@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use brindle_bb::answer::{Capacity, Instance, Instances, Links, Pools, RealSize, Session, Sessions};
 use brindle_bb::directive::variable_of;
 use brindle_bb::life::{self, Event};
-use brindle_bb::pool::{self, GRANULE_DEFAULT_BYTES};
+use brindle_bb::pool::GRANULE_DEFAULT_BYTES;
 use brindle_bb::{Access, Action, Buffer, CreateRequest, Goal, JobRequest, Phase, Pool, Slice, Swap};
 use brindle_types::units::format_bytes;
 use brindle_types::{Code, Fault, Result};

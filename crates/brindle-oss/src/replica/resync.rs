@@ -57,6 +57,12 @@ pub(crate) enum Unequal {
 }
 
 impl Unequal {
+    pub(crate) fn as_fault(&self) -> &Fault {
+        match self {
+            Unequal::Here(fault) | Unequal::There(fault) => fault,
+        }
+    }
+
     pub(crate) fn fault(self) -> Fault {
         match self {
             Unequal::Here(fault) | Unequal::There(fault) => fault,

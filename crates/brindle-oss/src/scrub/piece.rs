@@ -22,7 +22,7 @@ use bytes::Bytes;
 use super::BLOCK;
 use crate::replica::Replica;
 use crate::replica::leading::{Forward, send_change};
-use crate::replica::resync::sum_at;
+use crate::replica::resync::{Unequal, sum_at};
 use crate::service::Oss;
 
 /// Number of looks before members count as different, and the pause between them. A change that failed half way makes them different for a moment.
@@ -211,9 +211,12 @@ impl Piece<'_> {
         }
         for block in &theirs.answer.damaged_blocks {
             let mended = self.mend_block_there(replica, &theirs.link, *block).await;
-            if let Err(fault) = &mended {
+            if let Err(unequal) = &mended {
+                let fault = unequal.as_fault();
                 tracing::warn!(code = %fault.code, object = %self.object, member = %theirs.link.host, "cannot mend a damaged block: {fault}");
-                self.failed(replica, &theirs.link, fault).await?;
+                if let Unequal::There(fault) = unequal {
+                    self.failed(replica, &theirs.link, fault).await?;
+                }
             }
             self.oss.scrub.count(self.place(*block), mended.unwrap_or(false));
         }
@@ -230,18 +233,24 @@ impl Piece<'_> {
     }
 
     /// Writes a block of a member anew from what is here; whether it is whole there then.
-    async fn mend_block_there(&self, replica: &Replica, link: &Arc<Link>, block: u64) -> Result<bool> {
+    async fn mend_block_there(
+        &self,
+        replica: &Replica,
+        link: &Arc<Link>,
+        block: u64,
+    ) -> std::result::Result<bool, Unequal> {
+        use Unequal::{Here, There};
         let lock = replica.lock_of(self.object);
         let _alone = lock.write(ALL).await;
         if !members(replica).iter().any(|now| Arc::ptr_eq(now, link)) {
             return Ok(false);
         }
-        let own = self.oss.store.verify(self.object, block, 1).await?;
+        let own = self.oss.store.verify(self.object, block, 1).await.map_err(Here)?;
         let offset = block * BLOCK;
         if !own.damaged.is_empty() || offset >= own.image.len_bytes {
             return Ok(false);
         }
-        let (answer, _) = verify_on(link, self.object, block, 1).await?;
+        let (answer, _) = verify_on(link, self.object, block, 1).await.map_err(There)?;
         if answer.damaged_blocks.is_empty() {
             return Ok(true);
         }
@@ -250,8 +259,8 @@ impl Piece<'_> {
         replica.copy_run(self.oss, link, self.object, (offset, until), is_hole).await?;
         // To mend is not to write: the time of the last write stays.
         let image = ReplicaChange::PutImage { object: self.object, image: own.image };
-        send_change(link, &Forward::plain(image)).await?;
-        let (answer, _) = verify_on(link, self.object, block, 1).await?;
+        send_change(link, &Forward::plain(image)).await.map_err(There)?;
+        let (answer, _) = verify_on(link, self.object, block, 1).await.map_err(There)?;
         let mended = answer.damaged_blocks.is_empty();
         if mended {
             told_mended(replica, link, self.object, offset);
@@ -282,7 +291,11 @@ impl Piece<'_> {
                 told_mended(replica, link, self.object, 0);
                 true
             }
-            Err(fault) => {
+            Err(Unequal::Here(fault)) => {
+                tracing::warn!(code = %fault.code, object = %self.object, "an object cannot be read here: {fault}");
+                false
+            }
+            Err(Unequal::There(fault)) => {
                 link.fail(&fault);
                 if let Err(fault) = replica.put_out_failed(&replica.current()).await {
                     tracing::debug!(code = %fault.code, "{fault}");
