@@ -11,7 +11,7 @@ use brindle_tests::cluster::Cluster;
 use crate::bare_hosts::{said, sh, start_kept, succeeds, until};
 use crate::dice::{rounds, seed};
 use crate::enrolment::{MOUNT, brindle, done, end, join, mount, serve};
-use crate::replicas::until_served;
+use crate::replicas::{disk_fails, disk_for, until_served};
 use crate::work::Work;
 
 /// Script that makes the same changes of names in the file system and in a directory beside it, until a file
@@ -127,6 +127,31 @@ fn one_copy_of_the_mdt_becomes_two_a_member_hangs_the_primary_hangs_and_another_
         until_served(&cluster, "h2", "serving");
         work.goes_on();
     }
+    names.end(&cluster, "h4");
+    work.end(&cluster);
+    end(cluster, daemons);
+}
+
+#[test]
+fn the_disk_of_the_serving_copy_of_the_mdt_fails_under_load_and_the_other_copy_serves() {
+    let dir = "/var/lib/brindle/mdt0";
+    seed("mdt-replicas-disk");
+    let cluster = Cluster::up_bare("mdt-replicas-disk", 4);
+    done(&cluster, "h1", "cluster init --fs scratch");
+    let mut daemons = vec![serve(&cluster, "h1")];
+    for host in ["h2", "h3"] {
+        assert!(join(&cluster, host, "server").ok());
+        daemons.push(serve(&cluster, host));
+    }
+    disk_for(&cluster, "h2", dir);
+    done(&cluster, "h1", &format!("target add --mdt --dir {dir} --copies 2 --node h2 --node h3"));
+    done(&cluster, "h1", "target add --node h1 --dir /var/lib/brindle/ost0");
+    assert!(join(&cluster, "h4", "client").ok());
+    mount(&cluster, "h4");
+    let (work, names) = (Work::begin(&cluster, "h4"), Names::begin(&cluster, "h4"));
+    disk_fails(&cluster, "h2", dir);
+    work.goes_on();
+    until_served(&cluster, "h3", "degraded");
     names.end(&cluster, "h4");
     work.end(&cluster);
     end(cluster, daemons);

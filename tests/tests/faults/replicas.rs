@@ -1,11 +1,13 @@
 //! OSTs with members on two hosts, each with a directory of its own: a host is lost with its disks, then the other one; a member hangs, the
 //! primary hangs. A client writes, overwrites and renames files with checksums all the time: no program sees an error, and every byte is right.
 
+use std::fs;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
 use brindle_tests::cluster::Cluster;
 
+use crate::bare_hosts::said;
 use crate::dice::seed;
 use crate::enrolment::{brindle, done, end, join, mount, serve};
 use crate::work::Work;
@@ -25,6 +27,22 @@ pub(crate) fn made(name: &str) -> (Cluster, Vec<Child>) {
     }
     done(&cluster, "h1", "target add --mdt --node h1 --dir /var/lib/brindle/mdt0");
     (cluster, daemons)
+}
+
+/// Gives a host a disk of its own for a directory: an image with ext4.
+pub(crate) fn disk_for(cluster: &Cluster, host: &str, dir: &str) {
+    let script = format!(
+        "mkdir -p {dir} && truncate -s 1G {dir}.img && mkfs.ext4 -q {dir}.img \
+         && mount -o loop,errors=remount-ro {dir}.img {dir} && rmdir {dir}/lost+found"
+    );
+    said(cluster, host, &script);
+}
+
+/// The disk of that directory finds an error, and takes no writes any more.
+pub(crate) fn disk_fails(cluster: &Cluster, host: &str, dir: &str) {
+    let device = said(cluster, host, &format!("findmnt -no SOURCE {dir}"));
+    let name = device.strip_prefix("/dev/").unwrap();
+    fs::write(format!("/sys/fs/ext4/{name}/trigger_fs_error"), "1").unwrap();
 }
 
 /// The set of OST0000, as `brindle target replica list -o json` has it.
@@ -81,6 +99,25 @@ fn hosts_are_lost_with_their_disks_one_after_the_other_and_every_byte_is_there()
     until_served(&cluster, "h2", "degraded");
     work.end(&cluster);
     daemons[2].wait().unwrap();
+    end(cluster, daemons);
+}
+
+#[test]
+fn the_disk_of_the_serving_copy_fails_under_load_and_the_other_copy_serves() {
+    let dir = "/var/lib/brindle/ost0";
+    let (cluster, daemons) = made("replicas-disk");
+    disk_for(&cluster, "h2", dir);
+    done(&cluster, "h1", &format!("target add --copies 2 --node h2 --node h3 --dir {dir}"));
+    assert!(join(&cluster, "h4", "client").ok());
+    mount(&cluster, "h4");
+    let work = Work::begin(&cluster, "h4");
+    disk_fails(&cluster, "h2", dir);
+    work.goes_on();
+    until_served(&cluster, "h3", "degraded");
+    let status = brindle(&cluster, "h1", "status").text;
+    assert!(status.contains("failed"), "{status}");
+    work.goes_on();
+    work.end(&cluster);
     end(cluster, daemons);
 }
 
