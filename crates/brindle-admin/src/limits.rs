@@ -20,7 +20,7 @@ pub use tbf::parse as parse_tbf;
 /// Targets that are asked at once.
 const ASKED_AT_ONCE: usize = 32;
 
-/// All limits.
+/// Limits of a file system.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct LimitsView {
     /// The file system.
@@ -55,11 +55,11 @@ pub struct LimitView {
     pub ends_s: Option<i64>,
     /// Requests that it has counted for, over all targets that tell.
     pub requests: u64,
-    /// Those that were held.
+    /// Requests that were held.
     pub held: u64,
     /// For how long, in seconds.
     pub held_seconds: f64,
-    /// Those that went on after the longest time, before they should have.
+    /// Held requests that went on before their time, because none is held for longer than 4 s.
     pub overdue: u64,
 }
 
@@ -98,7 +98,7 @@ pub struct LimitChanged {
 }
 document!(LimitChanged, "brindle.limit.change", 1);
 
-/// What the targets of a file system have held back, by full name.
+/// Requests that targets have held back, by the full name of the target.
 #[derive(Clone, Debug, Default)]
 pub struct Shares {
     /// The file system.
@@ -190,7 +190,7 @@ impl Waited {
         })
     }
 
-    /// What came since; all of it where the server has begun anew.
+    /// Numbers since `before`; all numbers where the server has begun anew.
     fn less(self, before: &Waited) -> Waited {
         if self.queued < before.queued || self.held < before.held {
             return self;
@@ -258,7 +258,7 @@ fn view(rule: &LimitRule, shares: &Shares) -> LimitView {
 }
 
 impl Servers {
-    /// All limits, and what targets have held back by them.
+    /// Limits of a file system, and how many requests targets have held back by each.
     pub async fn limits(&self, place: &Place) -> Result<LimitsView> {
         let request = WatchLimitsReq { known_version: 0, wait_ms: 0 };
         let rules = self.ask_the_mgs(place, &request).await?.rules.unwrap_or_default();

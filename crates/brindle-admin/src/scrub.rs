@@ -24,8 +24,8 @@ document!(ScrubsView, "brindle.target.scrub", 1);
 pub struct ScrubView {
     /// Full name of the target.
     pub name: String,
-    /// `running`, `paused` (a pass is under way and does not go on now), `stopped` (by an administrator), `waiting` (for its next pass), or
-    /// `unreachable`.
+    /// `running`, `paused` (a pass is under way and does not go on now), `stopping` (by an administrator; its last piece is being read),
+    /// `stopped`, `waiting` (for its next pass), or `unreachable`.
     pub state: &'static str,
     /// Reason why the target does not answer, or why the pass does not go on or compares not all members; empty if neither is so.
     pub why: String,
@@ -102,7 +102,8 @@ fn remaining_s(done_bytes: u64, total_bytes: u64, rate_bytes: u64) -> Option<u64
 fn view(name: String, answer: &ScrubResp) -> ScrubView {
     let ScrubResp { record, is_running, rate_now_bytes, rate_limit_bytes, trouble } = answer;
     let state = match (record.is_stopped, is_running, &record.pass) {
-        (true, ..) => "stopped",
+        (true, true, _) => "stopping",
+        (true, false, _) => "stopped",
         (false, true, _) => "running",
         (false, false, Some(_)) => "paused",
         (false, false, None) => "waiting",
@@ -191,9 +192,9 @@ pub struct Scan {
     pub rate_bytes: u64,
     /// Damaged places of the pass under way, or else of the last one.
     pub found: u64,
-    /// Those of them that were mended.
+    /// Damaged blocks that were mended.
     pub mended: u64,
-    /// Those of them that no copy has whole.
+    /// Damaged blocks that no copy has whole.
     pub unmended: u64,
     /// End of the last pass, seconds since 1970; 0 for none.
     pub last_end_s: u64,

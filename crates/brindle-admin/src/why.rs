@@ -130,7 +130,7 @@ pub struct Evidence<'a> {
     pub states: &'a BTreeMap<String, String>,
     /// Waits of the mounts here.
     pub waits: &'a [Waiting],
-    /// What targets have held back of the job between the two looks, by full name of the target.
+    /// Requests of the job that targets have held back between the two looks, by full name of the target.
     pub held: &'a [(String, Waited)],
 }
 

@@ -140,7 +140,7 @@ pub fn passage(op: Op) -> Passage {
         Op::Close | Op::Report | Op::AppendDone | Op::Invalidate => AtOnce,
         Op::SetLock | Op::CancelLock | Op::ReturnGrant => AtOnce,
         Op::QuotaFileRoom | Op::QuotaSet | Op::QuotaRoom | Op::QuotaUse => AtOnce,
-        // These wait themselves, for as long as there is nothing to tell.
+        // Long polls wait themselves, for as long as there is nothing to tell.
         Op::MdtWaits | Op::HsmTake | Op::HsmProgress | Op::HsmDone => AtOnce,
         // Servers and administrators ask for these.
         Op::OstUse | Op::OwnerQuery | Op::FenceTable | Op::SessionRights | Op::BackupRead => AtOnce,
@@ -213,7 +213,7 @@ struct State {
     totals: Totals,
 }
 
-/// What was held back since the server started; it only rises.
+/// Counters of requests that were held back since the server started; they only rise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Requests that waited for their turn.
@@ -310,12 +310,12 @@ impl Fair {
         self.start(served);
     }
 
-    /// What was held back in all.
+    /// Counters over all jobs.
     pub fn totals(&self) -> Totals {
         self.state.lock().totals
     }
 
-    /// What was held back.
+    /// Requests that were held back, by rule and by job.
     pub fn answer(&self) -> SharesResp {
         let state = self.state.lock();
         let queue = state.queue.as_ref();
@@ -467,9 +467,9 @@ impl Row {
 enum Has {
     /// The queue has given it one, or will before it runs.
     FromTheQueue,
-    /// It runs.
+    /// A thread works on the request.
     Running,
-    /// It has paused, or is done.
+    /// The request has paused, or is done.
     Nothing,
 }
 

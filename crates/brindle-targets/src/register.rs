@@ -43,7 +43,7 @@ impl Registration {
             match targets.mgs().probe(&announce).await {
                 Ok(answer) => break answer,
                 Err(f) if f.code == Code::Disconnected => seams.sleep_ms(PAUSE_MS).await,
-                // This MGS cannot answer now; another one may be the active one.
+                // The MGS that was asked cannot answer now; another one may be the active one.
                 Err(f) if matches!(f.code, Code::NotLeading | Code::StoreUnreachable | Code::Overloaded) => {
                     tracing::debug!(code = %f.code, "the MGS does not register this target yet: {f}");
                     targets.map().mgs_is_silent();

@@ -179,11 +179,11 @@ pub struct RuleHeld {
     pub name: String,
     /// Requests that the rule has counted for.
     pub requests: u64,
-    /// Those that were held.
+    /// Requests that were held.
     pub held: u64,
     /// For how long, in microseconds.
     pub held_micros: u64,
-    /// Those that went on after the longest time, before there were tokens for them.
+    /// Held requests that went on before there were tokens, because the longest time was over.
     pub overdue: u64,
 }
 
@@ -202,7 +202,7 @@ pub struct JobHeld {
     pub rule: String,
 }
 
-/// What a target has held back since it started.
+/// Requests that a target has held back since it started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SharesResp {
     /// Requests that are served at once; 0 where jobs do not share by turns.

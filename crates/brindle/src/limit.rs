@@ -240,7 +240,7 @@ fn servers_now_s() -> i64 {
 }
 
 fn change(fs: &FsArgs, change: LimitChange, dry_run: bool, output: Output) -> Result<Done> {
-    // What can be refused here needs no server.
+    // A rule that is wrong in itself is refused without a server.
     if let LimitChange::Add(rule) = &change {
         rule.check().map_err(|why| {
             Fault::new(Code::BadLimit).subject(rule.name.clone()).why(why).data("nothing was changed")

@@ -9,7 +9,7 @@ const PLACES: u32 = 2;
 static LINE: Mutex<Line> = Mutex::new(Line { taken: 0, next_ticket: 0, waiting: VecDeque::new() });
 static MOVED: Condvar = Condvar::new();
 
-/// Whoever came first goes first, so that a test that wants the machine alone gets it.
+/// Tests that wait, in the order in which they came: one that wants the machine alone gets it.
 struct Line {
     taken: u32,
     next_ticket: u64,

@@ -37,7 +37,7 @@ fn webhook() -> (String, Notices) {
     // Ends with the test's process.
     std::thread::spawn(move || {
         for stream in listener.incoming() {
-            if let Some(notice) = stream.ok().and_then(|stream| take(stream)) {
+            if let Some(notice) = stream.ok().and_then(take) {
                 kept.lock().unwrap().push(notice);
             }
         }

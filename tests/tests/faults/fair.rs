@@ -3,15 +3,14 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use brindle_tests::cluster::{Cluster, Options};
 use serde_json::Value;
 
+use crate::bare_hosts::until;
 use crate::leases::metrics;
 
-/// Longest wait for an event whose time does not matter.
-const LIMIT: Duration = Duration::from_secs(60);
 /// Processes of the noisy job.
 const CROWD: usize = 64;
 /// The variable that names the job of a program.
@@ -67,15 +66,6 @@ fn metric(cluster: &Cluster, name: &str) -> f64 {
     let text = metrics(&cluster.process("mdt0").metrics_url);
     let line = text.lines().find(|line| line.starts_with(name) && !line.starts_with('#'));
     line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0.0)
-}
-
-/// Waits until something is so.
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let since = Instant::now();
-    while !is_so() {
-        assert!(since.elapsed() < LIMIT, "{what} does not happen");
-        std::thread::sleep(Duration::from_millis(50));
-    }
 }
 
 #[test]
@@ -180,7 +170,7 @@ fn why_says_so(cluster: &Cluster, at: &Path) {
     let _ = held.wait();
 }
 
-/// What cannot be is refused, with its code.
+/// Impossible limits are refused, with their codes.
 fn refusals(cluster: &Cluster) {
     let dir = cluster.dir().display().to_string();
     for (words, why) in [

@@ -5,6 +5,8 @@
 //! seed; `BRINDLE_SEED=n` throws the same dice again, `BRINDLE_FAULT_ROUNDS=n` repeats the faults n times.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a failed test shows its seed and its figures")]
+#![allow(clippy::too_many_lines, reason = "a fault and its consequences are one story")]
 
 mod access_times;
 mod admin;

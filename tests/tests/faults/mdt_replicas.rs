@@ -56,7 +56,17 @@ impl Names {
 }
 
 /// The MGS and an OST on h1, the MDT on these hosts, a client behind them.
-fn made(name: &str, mdt: &str, (hosts, client): (&[&str], &str)) -> (Cluster, Vec<Child>) {
+fn made(name: &str, mdt: &str, hosts: (&[&str], &str)) -> (Cluster, Vec<Child>) {
+    made_on(name, mdt, hosts, |_| {})
+}
+
+/// The same, with something done on the hosts before they get the MDT.
+fn made_on(
+    name: &str,
+    mdt: &str,
+    (hosts, client): (&[&str], &str),
+    before: impl FnOnce(&Cluster),
+) -> (Cluster, Vec<Child>) {
     seed(name);
     let cluster = Cluster::up_bare(name, hosts.len() as u8 + 2);
     done(&cluster, "h1", "cluster init --fs scratch");
@@ -65,6 +75,7 @@ fn made(name: &str, mdt: &str, (hosts, client): (&[&str], &str)) -> (Cluster, Ve
         assert!(join(&cluster, host, "server").ok());
         daemons.push(serve(&cluster, host));
     }
+    before(&cluster);
     let added = done(&cluster, "h1", mdt);
     let all = format!("serving on h2, complete on {}", hosts.join(", "));
     assert!(!mdt.contains("--copies") || added.ends_with(&all), "{added}");
@@ -135,19 +146,10 @@ fn one_copy_of_the_mdt_becomes_two_a_member_hangs_the_primary_hangs_and_another_
 #[test]
 fn the_disk_of_the_serving_copy_of_the_mdt_fails_under_load_and_the_other_copy_serves() {
     let dir = "/var/lib/brindle/mdt0";
-    seed("mdt-replicas-disk");
-    let cluster = Cluster::up_bare("mdt-replicas-disk", 4);
-    done(&cluster, "h1", "cluster init --fs scratch");
-    let mut daemons = vec![serve(&cluster, "h1")];
-    for host in ["h2", "h3"] {
-        assert!(join(&cluster, host, "server").ok());
-        daemons.push(serve(&cluster, host));
-    }
-    disk_for(&cluster, "h2", dir);
-    done(&cluster, "h1", &format!("target add --mdt --dir {dir} --copies 2 --node h2 --node h3"));
-    done(&cluster, "h1", "target add --node h1 --dir /var/lib/brindle/ost0");
-    assert!(join(&cluster, "h4", "client").ok());
-    mount(&cluster, "h4");
+    let mdt = format!("{ADD} --copies 2 --node h2 --node h3");
+    let hosts: (&[&str], _) = (&["h2", "h3"], "h4");
+    let (cluster, daemons) =
+        made_on("mdt-replicas-disk", &mdt, hosts, |cluster| disk_for(cluster, "h2", dir));
     let (work, names) = (Work::begin(&cluster, "h4"), Names::begin(&cluster, "h4"));
     disk_fails(&cluster, "h2", dir);
     work.goes_on();
@@ -162,8 +164,8 @@ fn programs_that_wait_for_a_lock_do_not_keep_the_mdt_from_becoming_a_set_and_get
     let (cluster, daemons) = made("mdt-replicas-locks", &format!("{ADD} --node h2"), (&["h2", "h3"], "h4"));
     let lock = |work: &str| format!("cd {MOUNT} && exec flock -x lock {work}");
     let complaints = |name: &str| cluster.outside().join(name);
-    let held = format!("sh -c 'echo > held; while ! test -e end; do sleep 0.1; done'");
-    let mut holder = start_kept(&cluster, "h4", &lock(&held), &complaints("holder"));
+    let held = "sh -c 'echo > held; while ! test -e end; do sleep 0.1; done'";
+    let mut holder = start_kept(&cluster, "h4", &lock(held), &complaints("holder"));
     until("the lock being held", || sh(&cluster, "h4", &format!("test -e {MOUNT}/held")).ok());
     let mut waiter = start_kept(&cluster, "h4", &lock("touch got"), &complaints("waiter"));
     until("a program waiting", || brindle(&cluster, "h4", &format!("waits {MOUNT}")).text.contains("lock"));

@@ -4,7 +4,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::process::Child;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use brindle_tests::cluster::{Cluster, Options};
 use serde_json::Value;
@@ -37,6 +37,11 @@ fn status(cluster: &Cluster) -> Value {
     shown["targets"][0].clone()
 }
 
+/// Seconds since 1970.
+fn now_s() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs().cast_signed())
+}
+
 fn number(value: &Value, key: &str) -> u64 {
     value[key].as_u64().unwrap_or_default()
 }
@@ -45,7 +50,7 @@ fn number(value: &Value, key: &str) -> u64 {
 fn pass(cluster: &Cluster) -> (u64, u64, u64) {
     let before = status(cluster)["last"]["ended_at"].as_i64();
     // Times are in seconds: no two passes end in the same one.
-    std::thread::sleep(Duration::from_millis(1100));
+    until("another second", || before.is_none_or(|ended_at| ended_at < now_s()));
     done(cluster, "h1", "target scrub start --rate 2GiB");
     let since = Instant::now();
     loop {
@@ -111,8 +116,9 @@ fn damage_on_any_copy_is_found_and_mended_and_what_no_copy_has_is_named() {
     said(&cluster, "h4", &format!("cat {MOUNT}/f > /dev/null"));
     // A header: nothing of the object can be read on the member, which gets all of it anew.
     let header = object(&cluster, "h3");
-    // What was mended is synced first: that writes the header anew.
-    std::thread::sleep(Duration::from_secs(10));
+    // Mended bytes are synced first: a sync writes the header anew, without the flag of unsynced changes (byte 7, bit 2).
+    let flags = format!("od -A n -t u1 -j 7 -N 1 {header}");
+    until("the header being clean", || said(&cluster, "h3", &flags).parse::<u8>().unwrap() & 4 == 0);
     said(
         &cluster,
         "h3",
@@ -226,8 +232,6 @@ fn a_pass_goes_on_after_a_stop_and_where_another_member_takes_over() {
     until("a part of a pass", || number(&status(&cluster)["pass"], "bytes") > 6 << 20);
     done(&cluster, "h1", "target scrub stop OST0000");
     until("the stop", || status(&cluster)["state"] == "stopped");
-    // The piece that was being read is counted.
-    std::thread::sleep(Duration::from_secs(2));
     let stopped = number(&status(&cluster)["pass"], "bytes");
     // The primary is lost: the other member knows how far it was.
     assert!(cluster.dev(&["host", "kill", "h2"]).ok());

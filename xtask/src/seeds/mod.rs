@@ -55,7 +55,7 @@ pub fn run(session: &Session) -> Result<(), String> {
     report::write(session, &figures, seconds)
 }
 
-/// All rows of a place. The place is gone when this returns.
+/// Measures all rows of a place. The place is gone on return.
 fn measure(
     session: &Session,
     program: &Path,

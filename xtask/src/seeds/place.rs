@@ -22,7 +22,7 @@ const COMMAND_SECS_MAX: u64 = 900;
 /// Bytes of the files of a random load: more than the servers take in a phase.
 const RANDOM_SIZE: &str = "256MiB";
 
-/// What the links allow, in MB/s (10^6 bytes) of all servers together.
+/// Most that the links carry, in MB/s (10^6 bytes) of all servers together.
 #[derive(Clone, Copy, Debug)]
 pub struct Limit {
     /// To the servers.
@@ -91,7 +91,7 @@ impl Running<'_> {
         Ok(running)
     }
 
-    /// What plain TCP moves between all clients and all servers at once.
+    /// Measures plain TCP between all clients and all servers at once.
     pub fn limit(&self, seconds: u32) -> Result<Limit, String> {
         Ok(Limit { to: self.tcp(seconds, false)?, from: self.tcp(seconds, true)? })
     }
@@ -155,6 +155,7 @@ impl Running<'_> {
             // A cable is pulled in the middle of a run, which has to end without an error; then one link is measured.
             let words = self.words(load, &dirs, allowed[0] * links, seconds);
             let beneath = self.started(&words)?;
+            // No step waits by it: it is the moment of the fault.
             std::thread::sleep(std::time::Duration::from_secs(u64::from(seconds) / 2));
             let pulled = self.dev(&["host", "cut"], &["--rail=1".to_owned(), self.servers[0].name.clone()]);
             self.ended(beneath)?;
@@ -238,7 +239,7 @@ impl Running<'_> {
     fn bench(&self, words: &[String]) -> Result<Run, String> {
         let words: Vec<&str> = std::iter::once("bench").chain(words.iter().map(String::as_str)).collect();
         let said = self.brindle(&words)?;
-        // What is said beside the document comes first.
+        // Messages come before the document.
         let document = said.find('{').map_or("", |at| &said[at..]);
         serde_json::from_str(document).map_err(|e| format!("brindle bench: {e}\n{said}"))
     }

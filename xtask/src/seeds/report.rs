@@ -31,9 +31,9 @@ pub struct Figure {
     pub unit: &'static str,
     /// The figure.
     pub value: f64,
-    /// What plain TCP moves, for streams.
+    /// Speed of plain TCP, for streams.
     pub limit: Option<f64>,
-    /// What the document says.
+    /// Figure of the document.
     pub document: Option<Said>,
 }
 

@@ -21,7 +21,7 @@ pub struct Place {
     pub kbit_per_second: u32,
     /// Rate of the links of clients, where it is another.
     pub client_kbit_per_second: Option<u32>,
-    /// What is measured.
+    /// Rows of the document.
     pub rows: &'static [Row],
 }
 
@@ -31,7 +31,7 @@ pub struct Row {
     pub name: &'static str,
     /// Loads of which the best counts.
     pub loads: &'static [Load],
-    /// What the document reached when it wrote, and when it read.
+    /// Figures of the document: writing, and reading.
     pub document: [Option<Said>; 2],
 }
 
@@ -46,7 +46,7 @@ pub struct Said {
 
 /// A load.
 pub struct Load {
-    /// What runs.
+    /// Kind of load.
     pub work: Work,
     /// Processes, spread over the clients.
     pub ranks: u32,
@@ -96,7 +96,7 @@ const fn only(words: &'static str) -> Option<Said> {
 
 use Work::{CutRail, FilePerProcess, Random, SharedFile};
 
-/// All places.
+/// Places, in the order in which they are measured.
 pub const PLACES: &[Place] = &[
     Place {
         name: "beegfs",

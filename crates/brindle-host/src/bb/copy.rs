@@ -30,7 +30,7 @@ const DEPTH_MAX: usize = 512;
 const PARTIAL: &str = ".brindle-stage";
 /// How often a file is copied that is written meanwhile.
 const CHANGED_TRIES_MAX: usize = 3;
-/// What a fault says of a source.
+/// Beginning of a fault about the source of a copy.
 const CANNOT_READ: &str = "cannot read";
 /// How often the usual name is tried that other copies give away at that moment.
 const OPEN_TRIES_MAX: usize = 10;
@@ -576,7 +576,7 @@ fn open_partial(to: &Path) -> Result<(File, PathBuf)> {
             opened => opened.map_err(cannot)?,
         };
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            // Whoever had the lock may have renamed or removed the file meanwhile.
+            // The file may have been renamed or removed by the copy that held the lock.
             Ok(()) if !is_at(&file, &usual) => {}
             Ok(()) => {
                 file.set_len(0).map_err(cannot)?;

@@ -556,7 +556,7 @@ mod tests {
         fs::create_dir_all(archive.dir(INO)).unwrap();
         put(&archive, &name(1, 1), b"old");
         assert!(archive.durable.lock().contains(&archive.dir(INO)));
-        // Whoever has removed and made it again has not synced it.
+        // A directory that was removed and made again is not synced.
         fs::remove_dir_all(archive.dir(INO)).unwrap();
         put(&archive, &name(1, 2), b"new");
         assert!(archive.path(&name(1, 2)).exists());

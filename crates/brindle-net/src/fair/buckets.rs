@@ -14,7 +14,7 @@ use brindle_wire::mgs::limit::{LimitOf, LimitRule, glob};
 /// Longest time that a limit holds a request. A client that owes an answer to others must be able to give it within its lease
 /// (6 s): what it was about to write may be behind what is held.
 pub const HELD_MS_MAX: u64 = 4_000;
-/// What a bucket holds: the tokens of so many milliseconds, one request at least.
+/// Size of a bucket, in milliseconds of its rate; one request at least.
 pub const BURST_MS: u64 = 250;
 /// Most buckets of a target. Where there are more, full ones are forgotten, which changes nothing; then the fullest.
 pub const BUCKETS_MAX: usize = 4_096;
@@ -41,11 +41,11 @@ pub struct Asker<'a> {
 pub struct Counted {
     /// Requests that the rule counts for.
     pub requests: u64,
-    /// Those that were held.
+    /// Requests that were held.
     pub held: u64,
     /// For how long, in microseconds.
     pub held_micros: u64,
-    /// Those that went on after the longest time, before there were tokens.
+    /// Held requests that went on before there were tokens, because the longest time was over.
     pub overdue: u64,
 }
 

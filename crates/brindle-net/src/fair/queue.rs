@@ -58,7 +58,7 @@ pub struct Dispatched<T> {
     pub overtaken_by: u64,
 }
 
-/// What is known of a class.
+/// Place of a class in virtual time.
 #[derive(Clone, Copy, Default)]
 struct Standing {
     /// Virtual time at which all that it has asked for is served.
@@ -166,7 +166,7 @@ impl<T> Queue<T> {
         debug_assert!(self.in_service > 0, "only what has a place leaves it");
         self.in_service = self.in_service.saturating_sub(1);
         if self.queued.is_empty() && !self.standings.is_empty() {
-            // Whoever asks next owes nothing for what was served before.
+            // A class that asks next owes nothing for requests that were served before.
             self.standings.clear();
             self.dispatched = 0;
             self.virtual_now = 0;
@@ -313,7 +313,7 @@ mod tests {
                 }
                 prop_assert!(queue.is_empty() || queue.in_service() >= places);
             }
-            // All that have places go: nobody is forgotten.
+            // Requests with places leave: nobody is forgotten.
             while queue.in_service() > 0 {
                 queue.leave();
                 while let Some(next) = queue.serve_next() {

@@ -107,7 +107,7 @@ fn whoever_waits_for_another_request_has_no_place() {
     run(test, Some(2));
 }
 
-/// What others wait for passes while every place is taken by a thread that does not come back.
+/// Requests that others wait for pass while every place is taken by a thread that does not come back.
 #[test]
 fn answers_pass_at_once() {
     let test = async |setup: Setup, _| {
@@ -117,7 +117,7 @@ fn answers_pass_at_once() {
             setup.ask(op, "blocker", async move { done.send(()).expect("open") });
             told.await.expect("it passes");
         }
-        // So do servers, whatever they ask for.
+        // Servers pass, too, whatever they ask for.
         let (done, told) = tokio::sync::oneshot::channel();
         let mdt = Principal { kind: PrincipalKind::Mdt, host: "m".into(), target: None };
         let request = Request {

@@ -1,4 +1,4 @@
-//! What the scrub reads: every damaged block is told, with the checksums of all, and nothing is counted or changed.
+//! Reads of the scrub: every damaged block is told, with the checksums of all, and nothing is counted or changed.
 
 use brindle_types::Code;
 

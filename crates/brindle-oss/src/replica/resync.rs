@@ -104,7 +104,7 @@ impl Replica {
                 || theirs.layout_epoch > own.layout_epoch
                 || theirs.truncate_epoch > own.truncate_epoch;
             if is_beyond && own.exists && link.is_required() {
-                // It may be needed before it is all there again: the member is filled outside of the set.
+                // The object may be needed before all of it is there again: the member is filled outside of the set.
                 return Err(There(
                     Fault::new(Code::StaleLayout)
                         .subject(format!("object {object}"))

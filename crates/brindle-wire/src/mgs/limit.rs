@@ -29,7 +29,7 @@ pub enum LimitOf {
 /// Targets at which a rule counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LimitAt {
-    /// All targets; at each by itself.
+    /// Each target, by itself.
     Everywhere,
     /// MDTs.
     Mdts,
@@ -53,7 +53,7 @@ impl LimitAt {
 pub struct LimitRule {
     /// Name of the rule.
     pub name: String,
-    /// Those that the rule is for.
+    /// Jobs, users or hosts that the rule is for.
     pub of: Vec<LimitOf>,
     /// Targets at which it counts.
     pub at: LimitAt,
@@ -65,7 +65,7 @@ pub struct LimitRule {
     pub ends_s: Option<i64>,
 }
 
-/// All rules, as the MGS keeps them.
+/// Rules of a file system, as the MGS keeps them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitList {
     /// Rules by name.

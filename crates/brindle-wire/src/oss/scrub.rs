@@ -62,7 +62,7 @@ pub struct ScrubRecord {
 }
 first_form!(1 => ScrubRecord);
 
-/// What is to be done.
+/// Order to the scrub of an OST.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ScrubOrder {
     /// Nothing: only tell.

@@ -36,7 +36,7 @@ fn a_job_grows_its_buffer_and_an_operator_takes_back_what_is_free() {
     assert_eq!(slurm.free_mib(), POOL_MIB - 160);
     // Every node sees the new size.
     let node = |n: usize| slurm.dir.join(format!("nodes/n{n}")).join(&job);
-    let size = |n| rustix::fs::statvfs(&node(n)).map(|s| s.f_blocks * s.f_frsize >> 20).unwrap();
+    let size = |n| rustix::fs::statvfs(node(n)).map(|s| (s.f_blocks * s.f_frsize) >> 20).unwrap();
     slurm.until(&["1"], || u64::from([1, 2].iter().all(|n| (150..=200).contains(&size(*n)))).to_string());
     std::fs::remove_file(node(2).join("global/big")).unwrap();
     slurm.until(&["has 64.0 MiB now"], || resize("64MiB"));

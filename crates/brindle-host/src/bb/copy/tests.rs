@@ -1,4 +1,4 @@
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt, symlink};
 
 use brindle_bb::Place;
 
@@ -300,9 +300,11 @@ fn a_source_that_has_changed_since_it_was_looked_at_is_known_by_its_length_and_t
     let source = File::open(&path).unwrap();
     let before = source.metadata().unwrap();
     assert!(!has_changed(&source, &before, &path).unwrap());
-    // Times are as exact as the kernel's ticks.
-    std::thread::sleep(std::time::Duration::from_millis(50));
-    std::fs::write(&path, b"CONTENTS").unwrap();
+    // Times are as exact as the kernel's ticks: the next one has to come.
+    let ctime = |of: &std::fs::Metadata| (of.ctime(), of.ctime_nsec());
+    while ctime(&source.metadata().unwrap()) == ctime(&before) {
+        std::fs::write(&path, b"CONTENTS").unwrap();
+    }
     let now = source.metadata().unwrap();
     let times = std::fs::FileTimes::new().set_modified(before.modified().unwrap());
     File::options().write(true).open(&path).unwrap().set_times(times).unwrap();
