@@ -9,7 +9,7 @@ use brindle_config::{ConfigStore, Swap};
 use brindle_stdx::watch;
 use brindle_types::{Code, Fault, FsName, Result};
 use brindle_wire::form::{self, FormatLevel};
-use brindle_wire::mgs::limit::{LimitChange, LimitList, LimitRule, RULES_MAX};
+use brindle_wire::mgs::limit::{LimitChange, LimitList, LimitRule, RULES_MAX, refusal};
 use tokio::sync::Mutex;
 
 /// The rules, and their place in the store.
@@ -100,9 +100,9 @@ fn decide(rules: &[LimitRule], change: &LimitChange) -> Result<Vec<LimitRule>> {
     let found = rules.binary_search_by(|rule| rule.name.as_str().cmp(name));
     match (change, found) {
         (LimitChange::Add(rule), Err(at)) => {
-            rule.check().map_err(|why| bad(name, why))?;
+            rule.check().map_err(|why| refusal(name, why))?;
             if rules.len() >= RULES_MAX {
-                return Err(bad(name, format!("a file system has at most {RULES_MAX} limits")));
+                return Err(refusal(name, format!("a file system has at most {RULES_MAX} limits")));
             }
             rules.insert(at, rule.clone());
         }
@@ -113,7 +113,7 @@ fn decide(rules: &[LimitRule], change: &LimitChange) -> Result<Vec<LimitRule>> {
             let rule = &mut rules[at];
             rule.requests_per_s = requests_per_s.or(rule.requests_per_s);
             rule.bytes_per_s = bytes_per_s.or(rule.bytes_per_s);
-            rule.check().map_err(|why| bad(name, why))?;
+            rule.check().map_err(|why| refusal(name, why))?;
         }
         (LimitChange::Remove(_), Ok(at)) => drop(rules.remove(at)),
         (LimitChange::Rate { .. } | LimitChange::Remove(_), Err(_)) => {
@@ -126,10 +126,6 @@ fn decide(rules: &[LimitRule], change: &LimitChange) -> Result<Vec<LimitRule>> {
         }
     }
     Ok(rules)
-}
-
-fn bad(name: &str, why: String) -> Fault {
-    Fault::new(Code::BadLimit).subject(name.to_owned()).why(why).data("nothing was changed")
 }
 
 #[cfg(test)]

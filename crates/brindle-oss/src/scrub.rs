@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use brindle_stdx::{Mono, crc, watch};
 use brindle_targets::replica::{GRANT_LIMIT_MS, NO_BULK, kept};
+use brindle_types::units::format_bytes;
 use brindle_types::{Code, Fault, ObjectId, Result};
 use brindle_wire::mgs::scrub::NoteScrubReq;
 use brindle_wire::oss::replica::{ReplicaScrubReq, VERIFY_BLOCKS_MAX};
@@ -137,17 +138,24 @@ fn pause_ms(bytes: u64, took_ms: u64, rate_bytes: u64, is_busy: bool) -> u64 {
 /// Takes an order in.
 fn ordered(record: &mut ScrubRecord, order: ScrubOrder, now_s: i64) -> Result<()> {
     let refuse = |why: String| {
-        Err(Fault::new(Code::BadArgument).what("cannot scrub so").why(why).data("nothing was changed"))
+        Err(Fault::new(Code::BadArgument)
+            .what("cannot scrub with these options")
+            .why(why)
+            .data("nothing was changed"))
     };
     match order {
         ScrubOrder::Show => {}
         ScrubOrder::Stop => record.is_stopped = true,
         ScrubOrder::Start { rate_bytes, every_days } => {
             if let Some(rate) = rate_bytes.filter(|rate| *rate < RATE_MIN_BYTES) {
-                return refuse(format!("{rate} bytes a second are below {RATE_MIN_BYTES}"));
+                return refuse(format!(
+                    "--rate is {} a second, and has to be at least {}",
+                    format_bytes(rate),
+                    format_bytes(RATE_MIN_BYTES)
+                ));
             }
             if let Some(days) = every_days.filter(|days| *days > EVERY_DAYS_MAX) {
-                return refuse(format!("{days} days are above {EVERY_DAYS_MAX}"));
+                return refuse(format!("--every is {days} days, and can be at most {EVERY_DAYS_MAX}"));
             }
             record.is_stopped = false;
             record.rate_bytes = rate_bytes.unwrap_or(record.rate_bytes);

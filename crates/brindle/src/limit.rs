@@ -6,7 +6,7 @@ use brindle_policy::values::duration;
 use brindle_types::units::{format_bytes, parse_bytes};
 use brindle_types::{Code, Fault, Result};
 use brindle_wire::mds::quota::QuotaOwner;
-use brindle_wire::mgs::limit::{LimitAt, LimitChange, LimitOf, LimitRule};
+use brindle_wire::mgs::limit::{LimitAt, LimitChange, LimitOf, LimitRule, refusal};
 
 use crate::admin::ask::servers;
 use crate::exit::Done;
@@ -224,9 +224,8 @@ pub fn run(command: &Command) -> Result<Done> {
             change(&args.fs, LimitChange::Remove(args.name.clone()), args.dry_run, args.output)
         }
         Command::Apply(args) => {
-            let rule = parse_tbf(&args.tbf, At::of(args.at)).map_err(|why| {
-                Fault::new(Code::BadLimit).subject(args.tbf.clone()).why(why).data("nothing was changed")
-            })?;
+            let rule =
+                parse_tbf(&args.tbf, At::of(args.at)).map_err(|why| refusal(args.tbf.as_str(), why))?;
             change(&args.fs, rule, args.dry_run, args.output)
         }
         Command::List(args) => list(args),
@@ -242,9 +241,7 @@ fn servers_now_s() -> i64 {
 fn change(fs: &FsArgs, change: LimitChange, dry_run: bool, output: Output) -> Result<Done> {
     // A rule that is wrong in itself is refused without a server.
     if let LimitChange::Add(rule) = &change {
-        rule.check().map_err(|why| {
-            Fault::new(Code::BadLimit).subject(rule.name.clone()).why(why).data("nothing was changed")
-        })?;
+        rule.check().map_err(|why| refusal(rule.name.as_str(), why))?;
     }
     let place = fs.place()?;
     let changed = runtime()?.block_on(async { servers().change_limit(&place, change, dry_run).await })?;

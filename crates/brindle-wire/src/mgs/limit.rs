@@ -1,6 +1,6 @@
 //! Limits of jobs, users and hosts: rules that the MGS keeps and servers follow.
 
-use brindle_types::Role;
+use brindle_types::{Code, Fault, Role};
 use serde::{Deserialize, Serialize};
 
 use crate::job::NAME_BYTES_MAX;
@@ -74,6 +74,13 @@ pub struct LimitList {
 
 first_form!(1 => LimitRule, LimitList);
 
+/// Refusal of a limit, or of the text of one.
+pub fn refusal(limit: impl Into<String>, why: impl Into<String>) -> Fault {
+    let fault =
+        Fault::new(Code::BadLimit).what("cannot take the limit").subject(limit.into()).why(why.into());
+    fault.data("nothing was changed").next("see the examples: brindle limit add --help")
+}
+
 impl LimitRule {
     /// Objection to a rule.
     pub fn check(&self) -> Result<(), String> {
@@ -84,7 +91,10 @@ impl LimitRule {
             ));
         }
         if self.of.is_empty() || self.of.len() > SUBJECTS_MAX {
-            return Err(format!("a rule is for 1 to {SUBJECTS_MAX} jobs, users and hosts"));
+            return Err(format!(
+                "it is for {} jobs, users and hosts, and must be for 1 to {SUBJECTS_MAX} (--job, --user, --host)",
+                self.of.len()
+            ));
         }
         for of in &self.of {
             let (what, name, longest) = match of {

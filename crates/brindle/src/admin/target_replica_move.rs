@@ -51,6 +51,7 @@ pub fn run(args: &MoveArgs) -> Result<Done> {
         };
         let done = servers.change_replicas(&place, change, *dry_run).await?;
         let left = moves.view(&map.fs, &done.set, *dry_run);
+        let was_done = left.done;
         let left = if left.done || *dry_run {
             left
         } else {
@@ -67,14 +68,17 @@ pub fn run(args: &MoveArgs) -> Result<Done> {
         if output.json() {
             print_json(&left)?;
         } else {
-            println!("{}", describe(&left));
+            println!("{}", describe(&left, was_done));
         }
         Ok(Done::Ok)
     })
 }
 
-fn describe(left: &ReplicaMoveView) -> String {
+fn describe(left: &ReplicaMoveView, was_done: bool) -> String {
     let ReplicaMoveView { name, from, to, dir, .. } = left;
+    if was_done {
+        return format!("nothing to do: {to} has a copy of {name} in {dir}, and {from} has none");
+    }
     if left.done {
         return format!(
             "{name}: the copy of {from} is on {to} now, in {dir}; what lies in the directory on {from} stays there"
