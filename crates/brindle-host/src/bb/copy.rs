@@ -5,43 +5,41 @@
 //! contents is not copied again, so that a copy that was cut off goes on where it was. Modes, times, groups, extended attributes, ACLs, hard
 //! links and holes are kept; sockets, pipes and devices are passed over.
 
+mod dirs;
 mod list;
+mod partial;
 mod xattr;
 
 use std::collections::HashMap;
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{File, Metadata};
 use std::io::{Read, Write};
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use brindle_bb::{Entry, Transfer};
 use brindle_types::units::format_bytes;
 use brindle_types::{Code, Fault, Result};
-use rustix::fs::{Access, AtFlags, CWD, FlockOperation, SeekFrom, Timespec, Timestamps};
+use rustix::fs::{Access, AtFlags, CWD, SeekFrom, Timespec, Timestamps};
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
+
+use dirs::{make_parents, no_directory, open_dir, open_to_owner, sync_entry};
+use partial::{is_at, open_partial, own_partial, rename_or_remove, replaced};
 
 /// Bytes that are copied at a time.
 const CHUNK_BYTES: usize = 1 << 20;
 /// Deepest directory below the one that is staged.
 const DEPTH_MAX: usize = 512;
-/// What a file is called until it is complete.
-const PARTIAL: &str = ".brindle-stage";
 /// How often a file is copied that is written meanwhile.
 const CHANGED_TRIES_MAX: usize = 3;
 /// Beginning of a fault about the source of a copy.
 const CANNOT_READ: &str = "cannot read";
-/// How often the usual name is tried that other copies give away at that moment.
-const OPEN_TRIES_MAX: usize = 10;
-/// Longest name of a file.
-const NAME_BYTES_MAX: usize = 255;
 /// Bits of permissions.
 const MODE_BITS: u32 = 0o7777;
 /// Most files with several names whose first name is remembered; further ones become files of their own.
 const HARD_LINKS_MAX: usize = 1 << 20;
 
-/// What is to be copied, and for whom.
+/// Order to copy, and for whom.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CopyWork {
     /// The user.
@@ -54,7 +52,7 @@ pub struct CopyWork {
     pub transfers: Vec<(Transfer, PathBuf)>,
 }
 
-/// What was copied.
+/// Result of a copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopyOutcome {
     /// Files that were copied.
@@ -540,95 +538,6 @@ fn is_same(there: &Metadata, source: &Metadata) -> bool {
         && (there.mode() & MODE_BITS) == (source.mode() & MODE_BITS)
 }
 
-/// The name of a file until it is complete, with an ending of its own where another copy has the usual name.
-fn partial(to: &Path, ending: &str) -> PathBuf {
-    let mut name = std::ffi::OsString::from(".");
-    name.push(to.file_name().unwrap_or_default());
-    name.push(PARTIAL);
-    name.push(ending);
-    // A name that would be too long is cut off: whoever else has it holds its lock.
-    let name = if name.len() > NAME_BYTES_MAX { format!("{PARTIAL}{ending}").into() } else { name };
-    to.with_file_name(name)
-}
-
-/// A name that no other copy has.
-fn own_partial(to: &Path) -> PathBuf {
-    let random = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), to);
-    partial(to, &format!(".{random:016x}"))
-}
-
-/// Opens the empty file that becomes `to`, for this copy alone. The usual name is that of whoever locks its file, so that what a killed copy
-/// has left is used again; another copy to `to` at the same time gets a name of its own.
-fn open_partial(to: &Path) -> Result<(File, PathBuf)> {
-    let cannot = |e: std::io::Error| failed("cannot write", to, &e);
-    let mut options = OpenOptions::new();
-    options.write(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
-    let usual = partial(to, "");
-    for _ in 0..OPEN_TRIES_MAX {
-        let file = match options.clone().create(true).truncate(false).open(&usual) {
-            Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => {
-                if remove_unlocked(&usual) {
-                    continue;
-                }
-                // The file belongs to another user.
-                break;
-            }
-            opened => opened.map_err(cannot)?,
-        };
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            // The file may have been renamed or removed by the copy that held the lock.
-            Ok(()) if !is_at(&file, &usual) => {}
-            Ok(()) => {
-                file.set_len(0).map_err(cannot)?;
-                return Ok((file, usual));
-            }
-            Err(rustix::io::Errno::WOULDBLOCK) => break,
-            // Some file systems have no locks: there no copy has the usual name.
-            Err(_) => {
-                remove_if_there(&usual)?;
-                break;
-            }
-        }
-    }
-    let own = own_partial(to);
-    let file = options.create_new(true).open(&own).map_err(cannot)?;
-    Ok((file, own))
-}
-
-/// Removes what a killed copy has left with its last permissions, which need not let its owner write.
-fn remove_unlocked(path: &Path) -> bool {
-    let opened = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(path);
-    let Ok(file) = opened else { return false };
-    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
-        && is_at(&file, path)
-        && std::fs::remove_file(path).is_ok()
-}
-
-/// Whether a file still has this name.
-fn is_at(file: &File, path: &Path) -> bool {
-    let identity = |meta: Metadata| (meta.dev(), meta.ino());
-    let there = std::fs::symlink_metadata(path).map(identity);
-    file.metadata().map(identity).is_ok_and(|own| there.is_ok_and(|there| own == there))
-}
-
-fn replaced(to: &Path) -> Fault {
-    Fault::new(Code::StageFailed)
-        .what("cannot rename to")
-        .subject(to.display().to_string())
-        .why("the file that was written for it has been renamed, replaced or removed meanwhile")
-        .data("what was there before is unchanged")
-}
-
-fn rename_or_remove(partial: &Path, to: &Path) -> Result<()> {
-    std::fs::rename(partial, to).map_err(|e| {
-        // The fault is what counts.
-        let _ = std::fs::remove_file(partial);
-        failed("cannot rename to", to, &e)
-    })?;
-    // rename(2) of one of two names of a file to the other does nothing, and leaves both.
-    remove_if_there(partial)
-}
-
 /// Group, permissions and times of the source. The owner is this user.
 fn dress(target: &File, meta: &Metadata, shown: &Path) -> Result<()> {
     // A group that the user is not in stays at the source; then nobody gets rights by way of the other group.
@@ -653,54 +562,6 @@ fn is_no_link(e: &std::io::Error) -> bool {
     e.raw_os_error().is_some_and(|errno| none.contains(&errno))
 }
 
-fn remove_if_there(path: &Path) -> Result<()> {
-    match std::fs::remove_file(path) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(failed("cannot replace", path, &e)),
-        _ => Ok(()),
-    }
-}
-
-/// Opens a destination that is a directory, or at the top a link to one.
-fn open_dir(dir: &Path, is_top: bool, flags: i32) -> Result<File> {
-    let no_link = if is_top { 0 } else { libc::O_NOFOLLOW };
-    let mut options = OpenOptions::new();
-    options.read(true).custom_flags(flags | no_link | libc::O_DIRECTORY);
-    options.open(dir).map_err(|e| match e.raw_os_error() {
-        Some(libc::ENOTDIR | libc::ELOOP) => no_directory(dir),
-        _ => failed("cannot open", dir, &e),
-    })
-}
-
-fn no_directory(to: &Path) -> Fault {
-    let is_link = std::fs::symlink_metadata(to).is_ok_and(|there| there.is_symlink());
-    let (why, next) = match is_link {
-        true => (
-            "it is a symbolic link, and links below the destination are not followed",
-            "remove the link, or stage the directory that it leads to by a directive of its own",
-        ),
-        false => ("a directory is to be copied there, and it is none", "remove it, or give it another name"),
-    };
-    Fault::new(Code::StageFailed)
-        .what("will not write into")
-        .subject(to.display().to_string())
-        .why(why)
-        .next(next)
-}
-
-/// A directory of this user's that an earlier copy has closed again is opened until its contents are complete.
-fn open_to_owner(dir: &Path, is_top: bool) -> Result<()> {
-    let held = open_dir(dir, is_top, libc::O_PATH)?;
-    let meta = held.metadata().map_err(|e| failed("cannot look at", dir, &e))?;
-    let mode = meta.mode() & MODE_BITS;
-    if meta.uid() != rustix::process::geteuid().as_raw() || mode & 0o700 == 0o700 {
-        return Ok(());
-    }
-    // By way of what is held: its name may lead elsewhere by now.
-    let path = format!("/proc/self/fd/{}", held.as_raw_fd());
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode | 0o700))
-        .map_err(|e| failed("cannot set the permissions of", dir, &e))
-}
-
 /// A symbolic link with its times.
 fn link(from: &Path, to: &Path) -> Result<()> {
     let target = std::fs::read_link(from).map_err(|e| failed("cannot read", from, &e))?;
@@ -722,30 +583,7 @@ fn link(from: &Path, to: &Path) -> Result<()> {
     rename_or_remove(&partial, to)
 }
 
-/// Makes the directories above a destination, with the usual permissions, and syncs them.
-fn make_parents(dir: &Path) -> Result<()> {
-    if dir.is_dir() {
-        return Ok(());
-    }
-    if let Some(above) = dir.parent() {
-        make_parents(above)?;
-    }
-    std::fs::create_dir(dir).map_err(|e| failed("cannot make", dir, &e))?;
-    let usual = std::fs::Permissions::from_mode(0o755);
-    std::fs::set_permissions(dir, usual).map_err(|e| failed("cannot set the permissions of", dir, &e))?;
-    sync_entry(dir.parent().unwrap_or(Path::new("/")), dir)
-}
-
-/// Makes the entry of `made` in `dir` durable, also where the user may write to `dir` and not read it.
-fn sync_entry(dir: &Path, made: &Path) -> Result<()> {
-    let whole = match File::open(dir) {
-        Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => File::open(made),
-        opened => return opened.and_then(|dir| dir.sync_all()).map_err(|e| failed("cannot sync", dir, &e)),
-    };
-    whole.and_then(|made| Ok(rustix::fs::syncfs(made)?)).map_err(|e| failed("cannot sync", made, &e))
-}
-
-/// What the process does: reads its work, becomes the user, copies.
+/// Work of the process: reads its work, becomes the user, copies.
 pub fn run(input: impl Read) -> Result<CopyOutcome> {
     let work: CopyWork = serde_json::from_reader(input).map_err(|e| {
         Fault::new(Code::BadArgument).what("cannot understand what to copy").why(e.to_string())

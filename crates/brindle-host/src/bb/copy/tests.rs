@@ -1,7 +1,9 @@
+use std::fs::OpenOptions;
 use std::os::unix::fs::{MetadataExt, symlink};
 
 use brindle_bb::Place;
 
+use super::partial::partial;
 use super::*;
 
 fn work(root: &Path, stages_in: bool, transfers: &[(Entry, &Path, &str)]) -> CopyWork {
