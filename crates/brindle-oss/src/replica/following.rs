@@ -124,10 +124,13 @@ async fn make(oss: &Oss, call: &Call, change: ReplicaChange) -> Result<()> {
 
 /// Answers with the state of an object on this member.
 pub(crate) async fn look(oss: &Oss, call: &Call, req: ReplicaLookReq) -> Result<Answer> {
-    let _attached = replica(oss)?.enter(&call.conn, req.attachment).await?;
+    let replica = replica(oss)?;
+    let _attached = replica.enter(&call.conn, req.attachment).await?;
+    let is_in_sync = replica.set().is_in_sync(&replica.seat.host);
     let (image, sums) = match oss.store.look(req.object, req.from_block, req.blocks).await {
-        // An unreadable object is put anew.
-        Err(fault) if fault.code == Code::ObjectDamaged => {
+        // An unreadable object is put anew. A member in sync keeps it: if the primary died before all of the object was here again, the
+        // object would be missing, and read as zeros.
+        Err(fault) if fault.code == Code::ObjectDamaged && !is_in_sync => {
             oss.store.forget_object(req.object).await?;
             (ObjectImage::default(), Bytes::new())
         }

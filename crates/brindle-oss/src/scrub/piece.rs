@@ -7,7 +7,7 @@
 //! | a block does not match its checksum on one member | written anew from a member where it does |
 //! | it does on none | named, and kept among the findings of the store |
 //! | blocks match, and differ between members | looked at again; at last the member gets the primary's, which is what readers were given |
-//! | nothing of the object can be read on a member | the member forgets it and gets all of it, if it is whole here |
+//! | nothing of the object can be read on a member | the member is taken out of the set and filled anew, if the object is whole here |
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -28,6 +28,8 @@ use crate::service::Oss;
 /// Number of looks before members count as different, and the pause between them. A change that failed half way makes them different for a moment.
 const LOOKS: usize = 4;
 const LOOK_AGAIN_MS: u64 = 1_000;
+/// Longest wait for a member that is filled anew, before the pass goes on without it.
+const FILL_WAIT_MS: u64 = 600_000;
 
 /// Outcome for some blocks.
 #[derive(Clone, Copy, Debug, Default)]
@@ -204,9 +206,10 @@ impl Piece<'_> {
     /// Damage on another member.
     async fn mend_there(&self, replica: &Replica, theirs: &Theirs) -> Result<()> {
         if theirs.answer.is_unreadable {
-            let is_whole = self.is_whole_here().await?;
-            let mended = is_whole && self.copied_anew(replica, &theirs.link).await;
-            self.oss.scrub.count(self.whole(), mended);
+            match self.is_whole_here().await? {
+                true => self.copied_anew(replica, &theirs.link, [self.whole()]).await,
+                false => self.oss.scrub.count(self.whole(), false),
+            }
             return Ok(());
         }
         for block in &theirs.answer.damaged_blocks {
@@ -284,13 +287,16 @@ impl Piece<'_> {
         }
     }
 
-    /// Has a member forget what it cannot read, and copies all of the object; whether that went well.
-    async fn copied_anew(&self, replica: &Replica, link: &Arc<Link>) -> bool {
-        match replica.make_equal(self.oss, link, self.object).await {
-            Ok(()) => {
-                told_mended(replica, link, self.object, 0);
-                true
-            }
+    /// Makes an object of a member equal to the one here, and counts these places. A member that cannot read the object, or has more of it, is taken
+    /// out of the set, and filled outside of it. Where that takes long it is not counted: the set says that it lacks a member.
+    async fn copied_anew(
+        &self,
+        replica: &Replica,
+        link: &Arc<Link>,
+        places: impl IntoIterator<Item = ScrubPlace>,
+    ) {
+        let mended = match replica.make_equal(self.oss, link, self.object).await {
+            Ok(()) => true,
             Err(Unequal::Here(fault)) => {
                 tracing::warn!(code = %fault.code, object = %self.object, "an object cannot be read here: {fault}");
                 false
@@ -300,9 +306,29 @@ impl Piece<'_> {
                 if let Err(fault) = replica.put_out_failed(&replica.current()).await {
                     tracing::debug!(code = %fault.code, "{fault}");
                 }
-                false
+                if !self.is_filled(replica, &link.host).await {
+                    return self.oss.scrub.set_trouble(format!("{} is filled anew", link.host));
+                }
+                true
             }
+        };
+        if mended {
+            told_mended(replica, link, self.object, 0);
         }
+        places.into_iter().for_each(|place| self.oss.scrub.count(place, mended));
+    }
+
+    /// Waits until a member that was taken out of the set is in it again; whether it is.
+    async fn is_filled(&self, replica: &Replica, host: &str) -> bool {
+        let deadline = self.oss.seams.now().plus_ms(FILL_WAIT_MS);
+        while !members(replica).iter().any(|link| link.host == host) {
+            let is_over = self.oss.seams.now() >= deadline;
+            if is_over || self.oss.scrub.is_stopped() || replica.deposed.is_set() {
+                return false;
+            }
+            self.oss.seams.sleep_ms(LOOK_AGAIN_MS).await;
+        }
+        true
     }
 
     /// Gives members the blocks of the primary where all match their checksums and differ. Each look has found the same, with no change under way.
@@ -318,11 +344,13 @@ impl Piece<'_> {
                 object = %self.object, member = %theirs.link.host, offset = self.first * BLOCK, blocks = blocks.len(),
                 "members have different bytes with right checksums: the member gets the primary's"
             );
-            let mended = is_whole && self.copied_anew(replica, &theirs.link).await;
             let places = blocks.iter().map(|n| self.place(self.first + n));
             let places: Vec<ScrubPlace> =
                 if blocks.is_empty() { vec![self.whole()] } else { places.collect() };
-            places.into_iter().for_each(|place| self.oss.scrub.count(place, mended));
+            match is_whole {
+                true => self.copied_anew(replica, &theirs.link, places).await,
+                false => places.into_iter().for_each(|place| self.oss.scrub.count(place, false)),
+            }
         }
         Ok(())
     }
