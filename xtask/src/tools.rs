@@ -7,6 +7,10 @@ use crate::run::{Cmd, capture};
 /// Longest time for building one tool.
 const INSTALL_SECS_MAX: u64 = 900;
 
+/// How tools are built.
+const QUICK_PROFILE: [(&str, &str); 4] =
+    [("OPT_LEVEL", "0"), ("LTO", "off"), ("CODEGEN_UNITS", "16"), ("DEBUG", "0")];
+
 /// A test program and its version.
 pub struct Tool {
     /// Name of the crate and of its program.
@@ -62,10 +66,12 @@ pub fn get(tool: &Tool, root: &Path, log: &Path) -> Result<PathBuf, String> {
     println!("    installing {wanted} into target/tools ...");
     let spec = format!("{}@{}", tool.name, tool.version);
     let cargo = Cmd::new("nice").args(["cargo", "install", "--locked", "--force", "--root"]).arg(&home);
-    // Both tools use one target directory: they share libraries. They are optimised little, because they wait
-    // for the file system.
-    let cargo = cargo.arg(spec).arg("--target-dir").arg(home.join("build"));
-    let cargo = cargo.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1").env("CARGO_TERM_COLOR", "never");
+    // Tools use one target directory: they share libraries. They are optimised little, and not over all crates, whatever their own files
+    // say: they wait for the file system, and a new machine waits for them.
+    let cargo = cargo.arg(spec).arg("--target-dir").arg(home.join("build")).env("CARGO_TERM_COLOR", "never");
+    let cargo = QUICK_PROFILE
+        .iter()
+        .fold(cargo, |cargo, (name, value)| cargo.env(&format!("CARGO_PROFILE_RELEASE_{name}"), value));
     let done = cargo.limit_secs(INSTALL_SECS_MAX).run(log);
     if done.ok() && is_there() {
         let _ = std::fs::remove_dir_all(home.join("build"));

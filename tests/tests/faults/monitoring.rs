@@ -257,6 +257,13 @@ fn prometheus_finds_every_daemon_and_every_expression_has_a_result() {
     // The MGS, the MDT, two OSTs and the mount; the manager.
     prometheus.until("up{job=\"brindle\"} == 1", 5, &mut load);
     prometheus.until("up{job=\"brindle-manager\"} == 1", 1, &mut load);
+    // The numbers of limits are told once there is one.
+    let dir = cluster.dir().display().to_string();
+    let limit = cluster.brindle(&["limit", "add", "wide", "--job", "*", "--iops", "1000000", "--dir", &dir]);
+    assert!(limit.ok(), "{limit}");
+    for (service, targets) in [("mds", 1), ("oss", 2)] {
+        prometheus.until(&format!("brindle_{service}_limited_requests_total"), targets, &mut load);
+    }
     let listed = cluster.brindle(&[
         "prometheus".to_owned(),
         "targets".to_owned(),

@@ -24,6 +24,9 @@ const EMPTY: &[(&str, u32)] = &[
     ("tmp", 0o1777),
     ("var/lib/brindle", 0o755),
 ];
+/// Ports of the servers in the image, one for each target: below those that the kernel gives to connections, so none of these takes one meanwhile.
+const PORTS: std::ops::Range<u16> = 22_000..30_000;
+const PORT_COUNT: u16 = 3;
 /// The users of the image.
 const PASSWD: &str = "root:x:0:0:root:/:/usr/bin/brindle\nnobody:x:65534:65534:nobody:/:/usr/bin/brindle\n";
 /// Their groups.
@@ -100,9 +103,8 @@ impl Image {
     fn serves(&self, session: &Session) -> Result<(), String> {
         let data = self.out.join("data");
         std::fs::create_dir_all(&data).map_err(|e| format!("{}: {e}", data.display()))?;
-        let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
-        let address = port.map_err(|e| format!("no free port: {e}"))?;
-        let (port, address) = (address.port().to_string(), address.to_string());
+        let port = free_ports()?;
+        let (port, address) = (port.to_string(), format!("127.0.0.1:{port}"));
         let container = self.buildah("from", &["from", &self.name])?.trim().to_owned();
         let volume = format!("{}:/data", data.display());
         let inside = ["run", "--volume", &volume, &container, "--", "/usr/bin/brindle"];
@@ -205,4 +207,11 @@ fn stage(binary: &Path, out: &Path) -> Result<(), String> {
         std::fs::write(&path, text).map_err(failed(&path))?;
     }
     Ok(())
+}
+
+/// The first of as many ports beside each other as the servers need, on which nobody listens.
+fn free_ports() -> Result<u16, String> {
+    let is_free = |port: u16| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok();
+    let mut starts = PORTS.step_by(usize::from(PORT_COUNT));
+    starts.find(|start| (*start..start + PORT_COUNT).all(is_free)).ok_or_else(|| "no free ports".to_owned())
 }
