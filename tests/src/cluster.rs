@@ -1,6 +1,6 @@
 //! A cluster of real processes and real mounts for one test, made by `brindle dev`.
 //!
-//! Called by the fault tests. Needs root, /dev/fuse and `target/release/brindle` (`BRINDLE_BIN` names another one).
+//! Called by the fault tests. Needs root, /dev/fuse and the binary that was built with them (`BRINDLE_BIN` names another one).
 //! Invariants: one cluster at a time in a process; when a [`Cluster`] is dropped, panicking or not, no process, mount,
 //! loop device or file of it is left; nothing waits for it longer than its [`Watchdog`] allows, because that aborts the
 //! mounts' connections.
@@ -436,8 +436,9 @@ pub fn alone() -> Turn {
     Turn::alone()
 }
 
-/// The binary under test.
+/// The binary under test: cargo builds it beside the directory of the tests, `deps`.
 pub fn binary() -> PathBuf {
-    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/release/brindle");
+    let tests = std::env::current_exe().unwrap_or_default();
+    let built = tests.ancestors().nth(2).unwrap_or(Path::new("")).join("brindle");
     std::env::var_os("BRINDLE_BIN").map_or(built, PathBuf::from)
 }

@@ -46,7 +46,7 @@ pub fn run(session: &Session) -> Result<(), String> {
     setup::need("demo")?;
     let step = screen::step(1, "Build");
     crate::build(session)?;
-    step.end("target/release/brindle is there");
+    step.end(&format!("{} is there", session.brindle_typed()));
     let step = screen::step(2, "Start 1 MGS, 1 MDT and 4 OSTs, and mount");
     demo.up()?;
     step.end(&format!("mounted at {}", demo.shown(&demo.mount)));

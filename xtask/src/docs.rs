@@ -28,8 +28,8 @@ pub fn write(session: &Session) -> Result<(), String> {
 /// Has the binary's own test write commands, man pages and completions: only the binary knows its options.
 fn write_reference(session: &Session) -> Result<(), String> {
     // The whole workspace, as all steps name it: of one package cargo builds what it depends on a second time.
-    let args = ["test", "--release", "--quiet", "--workspace", "--bin", "brindle", "gen_docs"];
-    let cargo = Cmd::new("cargo").args(args);
+    let args = ["--quiet", "--workspace", "--bin", "brindle", "gen_docs"];
+    let cargo = Cmd::new("cargo").arg("test").args(session.profile()).args(args);
     let cargo = cargo.env("BRINDLE_SNAPSHOTS", "update").dir(&session.root).limit_secs(REFERENCE_SECS_MAX);
     let done = cargo.run(&session.logs().join("docs.log"));
     if !done.ok() {

@@ -113,12 +113,21 @@ const COMMANDS: &[Command] = &[
     Command { name: "setup", about: "`setup TARGET`: install what a make target needs", run: setup::run },
 ];
 
-/// Place and arguments of this run.
+/// Variable with the profile to build with.
+pub const PROFILE: &str = "PROFILE";
+/// The profile of tests: little optimised, and so built in a part of the time.
+const QUICK_PROFILE: &str = "quick";
+/// Commands that build everything, of which nobody uses or measures the result.
+const QUICK_COMMANDS: [&str; 3] = ["test", "lint", "docs"];
+
+/// Place, arguments and profile of this run.
 pub struct Session {
     /// The repository.
     pub root: PathBuf,
     /// Arguments after the command's name.
     pub args: Vec<String>,
+    /// The profile of cargo that this run builds with: that of the variable [`PROFILE`], or the command's own.
+    pub profile: String,
 }
 
 impl Session {
@@ -151,9 +160,19 @@ impl Session {
         self.root.join("target/dist/brindle")
     }
 
+    /// The profile that this run builds with, for cargo.
+    pub fn profile(&self) -> [&str; 2] {
+        ["--profile", &self.profile]
+    }
+
+    /// The binary that `cargo xtask build` leaves, with its path as people type it.
+    pub fn brindle_typed(&self) -> String {
+        format!("target/{}/brindle", self.profile)
+    }
+
     /// The binary that `cargo xtask build` leaves.
     pub fn brindle(&self) -> PathBuf {
-        self.root.join("target/release/brindle")
+        self.root.join(self.brindle_typed())
     }
 }
 
@@ -168,7 +187,9 @@ fn main() -> ExitCode {
     };
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     let root = root.parent().expect("xtask is a folder of the repository").to_owned();
-    match (command.run)(&Session { root, args: args.collect() }) {
+    let own = if QUICK_COMMANDS.contains(&command.name) { QUICK_PROFILE } else { "release" };
+    let profile = std::env::var(PROFILE).unwrap_or_else(|_| own.to_owned());
+    match (command.run)(&Session { root, args: args.collect(), profile }) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             eprintln!("error: {why}");
@@ -188,7 +209,8 @@ fn cargo(session: &Session, args: &[&str]) -> Result<(), String> {
 }
 
 fn build(session: &Session) -> Result<(), String> {
-    cargo(session, &["build", "--release", "--package", "brindle"])
+    let [flag, profile] = session.profile();
+    cargo(session, &["build", flag, profile, "--package", "brindle"])
 }
 
 /// Over all crates at once: some ten minutes, for a few per cent of processor time.

@@ -73,13 +73,20 @@ pub fn teeth(session: &Session) -> Result<(), String> {
     let mut rows = Vec::new();
     if !of_log.is_empty() {
         let mut cargo = Command::new("cargo");
-        cargo.args(["test", "--release", "--quiet", "--package", "brindle-kv", "--lib", "tests::teeth::"]);
+        cargo.arg("test").args(session.profile()).args([
+            "--quiet",
+            "--package",
+            "brindle-kv",
+            "--lib",
+            "tests::teeth::",
+        ]);
         cargo.args(["--", "--nocapture"]);
         rows.extend(search(cargo.current_dir(&session.root), &of_log)?);
     }
     if !of_cluster.is_empty() {
         let mut cargo = Command::new("cargo");
-        cargo.args(["run", "--release", "--quiet", "--package", "brindle-testkit", "--example", "sim"]);
+        cargo.arg("run").args(session.profile());
+        cargo.args(["--quiet", "--package", "brindle-testkit", "--example", "sim"]);
         cargo.args(["--target-dir", "target/teeth", "--", "teeth", &seeds.to_string()]).args(&of_cluster);
         cargo.env("RUSTFLAGS", "--cfg brindle_teeth");
         rows.extend(search(cargo.current_dir(&session.root), &of_cluster)?);

@@ -8,7 +8,7 @@ use std::time::Instant;
 use crate::report::{AllowedSkips, Report};
 use crate::run::{Cmd, interrupted, tail};
 use crate::tools::{self, DENY, MACHETE, Tool};
-use crate::{Session, console, docs, libtest, mounted, package, setup, tidy};
+use crate::{PROFILE, Session, console, docs, libtest, mounted, package, setup, tidy};
 
 /// One step of the run.
 struct Step {
@@ -139,8 +139,12 @@ fn tidy_step(session: &Session) -> Report {
 fn clippy(session: &Session) -> Report {
     // The faults are no part of `cargo test`, and so of no "all" of cargo's.
     let targets = ["--all-targets", "--test", "faults"];
-    let args =
-        [&["clippy", "--release", "--workspace"], &targets[..], &["--quiet", "--", "--deny", "warnings"]];
+    let args = [
+        &["clippy", "--workspace"],
+        &session.profile(),
+        &targets[..],
+        &["--quiet", "--", "--deny", "warnings"],
+    ];
     cargo(session, "clippy", &args.concat())
 }
 
@@ -165,12 +169,13 @@ fn deps(session: &Session) -> Report {
 /// Builds everything that later steps run. All steps name the whole workspace: for fewer packages cargo would
 /// build their dependencies a second time, with the features that those alone ask for.
 fn build(session: &Session) -> Report {
-    cargo(session, "build", &["test", "--release", "--workspace", "--no-run"])
+    let [flag, profile] = session.profile();
+    cargo(session, "build", &["test", flag, profile, "--workspace", "--no-run"])
 }
 
 /// All tests of all crates; a build that fails is one failure.
 fn cargo_test(session: &Session) -> Report {
-    let cargo = Cmd::new("cargo").args(["test", "--release", "--workspace", "--no-fail-fast"]);
+    let cargo = Cmd::new("cargo").arg("test").args(session.profile()).args(["--workspace", "--no-fail-fast"]);
     let cargo = cargo.env("CARGO_TERM_COLOR", "never").dir(&session.root).limit_secs(CARGO_TEST_SECS_MAX);
     let cargo = cargo.env("BRINDLE_SEED", session.tree_seed().to_string());
     let done = cargo.run(&log(session, "cargo-test"));
@@ -187,8 +192,9 @@ fn faults(session: &Session) -> Report {
         Ok(program) => program,
         Err(why) => return Report::check("faults", Err(why)),
     };
-    let args = ["test", "--release", "--workspace", "--test", "faults"];
-    let cargo = Cmd::new("cargo").args(args).env("BRINDLE_SEED", session.tree_seed().to_string());
+    let cargo =
+        Cmd::new("cargo").arg("test").args(session.profile()).args(["--workspace", "--test", "faults"]);
+    let cargo = cargo.env("BRINDLE_SEED", session.tree_seed().to_string());
     let cargo = cargo.env("CARGO_TERM_COLOR", "never").env("BRINDLE_S3_SERVER", s3_server);
     let cargo = cargo.dir(&session.root).limit_secs(FAULTS_SECS_MAX);
     let done = cargo.run(&log(session, "faults"));
@@ -204,7 +210,8 @@ fn demo(session: &Session) -> Report {
     let place = session.logs().join("demo");
     let xtask = |verb: &str| {
         let command = Cmd::new("cargo").args(["xtask", verb]).dir(&session.root).limit_secs(DEMO_SECS_MAX);
-        command.env("STATE", place.join("state")).env("MNT", place.join("mnt"))
+        let command = command.env("STATE", place.join("state")).env("MNT", place.join("mnt"));
+        command.env(PROFILE, &session.profile)
     };
     let toured = xtask("demo").run(&log(session, "demo"));
     let ended = xtask("down").even_when_interrupted().run(&log(session, "demo-down"));
@@ -223,7 +230,11 @@ fn demo(session: &Session) -> Report {
 
 /// Checks that the simulator still catches some planted bugs; `make soak` checks all of them.
 fn teeth(session: &Session) -> Report {
-    let cargo = Cmd::new("cargo").args(["xtask", "sim-teeth"]).args(TEETH).dir(&session.root);
+    let cargo = Cmd::new("cargo")
+        .args(["xtask", "sim-teeth"])
+        .args(TEETH)
+        .dir(&session.root)
+        .env(PROFILE, &session.profile);
     let done = cargo.limit_secs(TEETH_SECS_MAX).run(&log(session, "teeth"));
     Report::check("teeth", if done.ok() { Ok(()) } else { Err(done.explain()) })
 }

@@ -52,7 +52,9 @@ use access::attempts::Attempts;
 use access::audit::Audit;
 use access::first::FirstLogIn;
 use access::monitoring_token::MonitoringToken;
+use access::pam::Pam;
 use access::sessions::Sessions;
+use access::tokens::Tokens;
 use access::users::Users;
 use alerts::conditions::{self, Inputs};
 use alerts::notify::{Notifier, Ways};
@@ -77,7 +79,7 @@ const STATE_EVERY_MS: u64 = 2_000;
 const EVENTS_WAITING_MAX: usize = 32;
 /// Live views at once.
 pub const LIVE_VIEWS_MAX: usize = 128;
-/// Passwords that are hashed at once: each takes 19 MiB and a processor for some time.
+/// Passwords that are looked at at once: each takes 19 MiB and a processor for some time.
 const HASHING_MAX: usize = 2;
 
 /// An event of the live view, as a browser gets it.
@@ -101,6 +103,8 @@ pub struct Settings {
     pub ways: Ways,
     /// How often whoever is near a limit is told there.
     pub quota_report: Option<Every>,
+    /// How the host is asked for passwords that it knows.
+    pub pam: Pam,
 }
 
 /// A manager.
@@ -113,6 +117,10 @@ pub struct Manager {
     pub users: Users,
     /// Who is logged in.
     pub sessions: Sessions,
+    /// Tokens of programs.
+    pub tokens: Tokens,
+    /// Passwords that the host knows.
+    pub pam: Pam,
     /// Tries to log in.
     pub attempts: Attempts,
     /// The first log-in.
@@ -163,6 +171,8 @@ impl Manager {
             managed,
             users: Users::load(dir)?,
             sessions: Sessions::new(clock.clone()),
+            tokens: Tokens::load(dir, clock.clone())?,
+            pam: settings.pam,
             attempts: Attempts::new(clock.clone()),
             first: FirstLogIn::closed(clock.clone()),
             audit: Audit::open(dir, clock.clone())?,
@@ -198,6 +208,17 @@ impl Manager {
     /// The state of the cluster when it was asked for last.
     pub fn state(&self) -> Arc<StateView> {
         self.state.lock().clone()
+    }
+
+    /// Whether a user has this password, here or at the host.
+    pub async fn has_password(self: &Arc<Self>, name: &str, password: &str) -> Result<bool> {
+        if !self.users.is_by_pam(name) {
+            let (name, password) = (name.to_owned(), password.to_owned());
+            return self.hashing(move |manager| manager.users.has_password(&name, &password)).await;
+        }
+        let bug = |why: String| Fault::new(Code::Bug).what("cannot ask PAM").why(why);
+        let _permit = self.hashing.acquire().await.map_err(|e| bug(e.to_string()))?;
+        self.pam.has_password(name, password).await
     }
 
     /// Runs work that hashes a password: on a thread that may wait, and not many at once.

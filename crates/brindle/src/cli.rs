@@ -10,8 +10,8 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::exit::{self, Done};
 use crate::{
     admin, alerts, bb, bench, changelog, cluster, completion, dacctl, dev, explain, format, fsck, gen_docs,
-    hsm, lctl, lfs, limit, log_level, manager, mount, node, nodemap, policy, pool, print, prometheus, quota,
-    rbh, serve, stripe, support,
+    hsm, lctl, lfs, limit, log_level, manager, mount, node, nodemap, pam, policy, pool, print, prometheus,
+    quota, rbh, serve, stripe, support,
 };
 
 /// Columns of help texts.
@@ -146,6 +146,9 @@ enum Command {
     /// Burst buffers: file systems of jobs
     #[command(subcommand)]
     Bb(bb::Command),
+    /// Asks PAM for a password; the manager calls it
+    #[command(hide = true)]
+    PamCheck(pam::Args),
     /// What Slurm calls for burst buffers
     #[command(hide = true)]
     Dacctl(dacctl::Args),
@@ -274,6 +277,7 @@ fn dispatch(command: Command) -> Result<Done> {
         Command::Format(args) => format::run(&args),
         Command::Serve(args) => serve::run(args),
         Command::Manager(args) => manager::run(&args),
+        Command::PamCheck(args) => Ok(pam::run(&args)),
         Command::Alerts(command) => alerts::run(&command),
         Command::Log(command) => log_level::run(&command),
         Command::Support(command) => support::run(&command),

@@ -19,6 +19,9 @@ fn entry<T: Document>() -> Entry {
 pub fn all() -> Vec<Entry> {
     vec![
         entry::<brindle_manager::alerts::store::AlertsView>(),
+        entry::<brindle_manager::api::views::UsersView>(),
+        entry::<brindle_manager::api::views::TokensView>(),
+        entry::<brindle_manager::api::views::NewTokenView>(),
         entry::<brindle_host::bb::view::BrickPoolsView>(),
         entry::<brindle_host::bb::view::NodesView>(),
         entry::<brindle_host::bb::view::BuffersView>(),

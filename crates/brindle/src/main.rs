@@ -43,6 +43,7 @@ mod node;
 mod node_spare;
 mod nodemap;
 mod output;
+mod pam;
 mod policy;
 mod pool;
 mod prometheus;

@@ -1,5 +1,7 @@
 //! `brindle manager`: the process behind the console ([`brindle_manager`]).
 
+mod verbs;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,6 +11,7 @@ use brindle_client::{Client, Switches};
 use brindle_host::announcement::Managing;
 use brindle_host::bb::protocol::{SOCKET_DEFAULT, SOCKET_VARIABLE};
 use brindle_host::process::Said;
+use brindle_manager::access::pam::Pam;
 use brindle_manager::alerts::notify::{Ways, mail_address};
 use brindle_manager::alerts::post::{AUTHORITIES_DEFAULT, Webhook};
 use brindle_manager::buffers::Orchestrator;
@@ -36,6 +39,9 @@ pub const DIR_DEFAULT: &str = "/var/lib/brindle/manager";
 /// Default address of the console.
 const LISTEN_DEFAULT: &str = "127.0.0.1:8443";
 
+/// Rules of PAM unless told otherwise; the package brings this file.
+const PAM_SERVICE_DEFAULT: &str = "brindle";
+
 /// Sender of mail unless told otherwise.
 const MAIL_FROM_DEFAULT: &str = "brindle@localhost";
 /// Path of the program that sends mail, on Debian.
@@ -44,12 +50,15 @@ const SENDMAIL_DEFAULT: &str = "/usr/sbin/sendmail";
 /// Arguments of `brindle manager`.
 #[derive(clap::Args)]
 #[command(
+    args_conflicts_with_subcommands = true,
     after_help = "Examples:\n  brindle manager --mgs mgs1,mgs2 --listen 10.0.0.9:8443 --scrape-port 9870\n  \
                   brindle manager --dev /tmp/b --dir /tmp/m\n\
                   There is no password to begin with: while there are no users, the start prints an address for a first log-in.\n\
                   The manager asks servers with the identity of this host, as commands do; what a person may do depends on the person's role."
 )]
 pub struct Args {
+    #[command(subcommand)]
+    verb: Option<verbs::Verb>,
     /// Directory of its users, certificate and audit log
     #[arg(long, value_name = "DIR", default_value = DIR_DEFAULT)]
     dir: PathBuf,
@@ -101,6 +110,9 @@ pub struct Args {
     /// Key of the certificate
     #[arg(long, value_name = "FILE", requires = "certificate")]
     key: Option<PathBuf>,
+    /// File in /etc/pam.d with the rules for users whose password the host knows
+    #[arg(long, value_name = "NAME", default_value = PAM_SERVICE_DEFAULT)]
+    pam_service: String,
     /// Serve without TLS, on a loopback address only: passwords cross in clear text
     #[arg(long, conflicts_with_all = ["certificate", "key"])]
     insecure_http: bool,
@@ -123,6 +135,9 @@ fn scrape_url(text: &str) -> std::result::Result<String, String> {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Done> {
+    if let Some(verb) = &args.verb {
+        return verbs::run(verb);
+    }
     start_log(args.log.as_deref())?;
     panic::install("brindle manager".to_owned(), panic::After::Unwind);
     let runtime = runtime()?;
@@ -174,6 +189,7 @@ async fn manage(args: &Args) -> Result<()> {
         registry,
         ways: ways(args)?,
         quota_report: args.quota_report,
+        pam: pam(args)?,
     };
     if settings.quota_report.is_some() && settings.ways.is_empty() {
         return Err(Fault::new(Code::BadArgument)
@@ -224,6 +240,24 @@ impl Clients for ShortMounts {
             connect(&joining, seams.tasks.clone()).await
         })
     }
+}
+
+/// How the host is asked for passwords: by this binary, in a process of its own.
+fn pam(args: &Args) -> Result<Pam> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    if args.pam_service.is_empty()
+        || args.pam_service.starts_with('.')
+        || !args.pam_service.chars().all(is_name)
+    {
+        return Err(Fault::new(Code::BadArgument)
+            .what("cannot use --pam-service")
+            .subject(args.pam_service.clone())
+            .why("it is the name of a file in /etc/pam.d, with letters, digits, '.', '_' and '-'")
+            .data("nothing was started"));
+    }
+    let program = std::env::current_exe()
+        .map_err(|e| Fault::io(Code::Bug, "cannot find", "the program of this process".to_owned(), &e))?;
+    Ok(Pam { program, service: args.pam_service.clone() })
 }
 
 /// Where alerts are told.

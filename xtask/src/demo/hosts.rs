@@ -35,7 +35,7 @@ pub fn run(session: &Session) -> Result<(), String> {
     setup::need("demo-cluster")?;
     let step = screen::step_of(1, STEPS, "Build");
     crate::build(session)?;
-    step.end("target/release/brindle is there");
+    step.end(&format!("{} is there", session.brindle_typed()));
     tour.start()?;
     tour.dead_oss()?;
     tour.dead_mds()?;

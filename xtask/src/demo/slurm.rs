@@ -36,7 +36,7 @@ pub fn run(session: &Session) -> Result<(), String> {
     setup::need("demo-slurm")?;
     let step = screen::step_of(1, STEPS, "Build");
     crate::build(session)?;
-    step.end("target/release/brindle is there");
+    step.end(&format!("{} is there", session.brindle_typed()));
     let toured = tour.take();
     let down = tour.ok(Command::new(&tour.brindle).args(["dev", "slurm", "down", "--dir"]).arg(&tour.dir));
     let removed =

@@ -2,6 +2,7 @@
 
 /// Ordinary files of the repository: from, to, permissions.
 pub const FILES: &[(&str, &str, u32)] = &[
+    ("deploy/pam.d/brindle", "etc/pam.d/brindle", 0o644),
     ("deploy/systemd/brindle-serve.service", "usr/lib/systemd/system/brindle-serve.service", 0o644),
     ("deploy/systemd/brindle-bb.service", "usr/lib/systemd/system/brindle-bb.service", 0o644),
     ("deploy/systemd/brindle-bb-agent.service", "usr/lib/systemd/system/brindle-bb-agent.service", 0o644),
@@ -49,6 +50,9 @@ pub const FILES: &[(&str, &str, u32)] = &[
     ("deploy/debian/copyright", "usr/share/doc/brindle/copyright", 0o644),
     ("deploy/debian/lintian-overrides", "usr/share/lintian/overrides/brindle", 0o644),
 ];
+
+/// Files that an administrator may have changed: an upgrade keeps what is there.
+pub const CONFIGURATION: &[&str] = &["etc/pam.d/brindle"];
 
 /// Files that are compressed, as Debian wants it: from, to without `.gz`.
 pub const COMPRESSED: &[(&str, &str)] = &[("CHANGELOG.md", "usr/share/doc/brindle/NEWS.md")];

@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use super::contents::{BINARY, COMPRESSED, DIRS, FILES, LINKS, MAN, PAGES, SCRIPTS};
+use super::contents::{BINARY, COMPRESSED, CONFIGURATION, DIRS, FILES, LINKS, MAN, PAGES, SCRIPTS};
 use super::control;
 use crate::Session;
 use crate::run::{Cmd, capture};
@@ -24,6 +24,8 @@ pub fn make(session: &Session, binary: &Path, out: &Path) -> Result<PathBuf, Str
     let installed_kib = tree.kib(&tree.root)?;
     let text = control::text(&control::depends(&tree.root.join(BINARY))?, &architecture, installed_kib);
     tree.write("DEBIAN/control", text.as_bytes(), 0o644)?;
+    let configuration: String = CONFIGURATION.iter().map(|path| format!("/{path}\n")).collect();
+    tree.write("DEBIAN/conffiles", configuration.as_bytes(), 0o644)?;
     for script in SCRIPTS {
         tree.copy(&format!("deploy/debian/{script}"), &format!("DEBIAN/{script}"), 0o755)?;
     }

@@ -4,8 +4,10 @@ pub mod attempts;
 pub mod audit;
 pub mod first;
 pub mod monitoring_token;
+pub mod pam;
 pub mod secret;
 pub mod sessions;
+pub mod tokens;
 pub mod users;
 
 use schemars::JsonSchema;

@@ -11,6 +11,13 @@ const BYTES: usize = 32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Hashed([u8; 32]);
 
+impl Hashed {
+    /// In hexadecimal digits.
+    pub fn hex(&self) -> String {
+        hex(&self.0)
+    }
+}
+
 /// A new secret, as text.
 pub fn new() -> Result<String> {
     let mut bytes = [0; BYTES];

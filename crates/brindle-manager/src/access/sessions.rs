@@ -19,7 +19,7 @@ pub const SESSIONS_MAX: usize = 256;
 pub const SESSIONS_OF_USER_MAX: usize = 16;
 
 /// Name of whoever gives commands on the manager's own host.
-const LOCAL_USER: &str = "root";
+pub const LOCAL_USER: &str = "root";
 
 /// What a browser gets when a session begins.
 pub struct Begun {
@@ -43,7 +43,12 @@ pub struct Session {
 impl Session {
     /// That of a command on the manager's own host, which has none.
     pub fn local(now: Mono) -> Session {
-        Session { user: LOCAL_USER.to_owned(), csrf: String::new(), began: now, used: now }
+        Session::of_token(LOCAL_USER, now)
+    }
+
+    /// That of a program with a token, which has none: each request shows the token.
+    pub fn of_token(user: &str, now: Mono) -> Session {
+        Session { user: user.to_owned(), csrf: String::new(), began: now, used: now }
     }
 }
 

@@ -37,14 +37,28 @@ pub struct UserView {
     pub name: String,
     /// Role.
     pub role: Role,
+    /// Whether the host knows the password, and is asked by PAM.
+    #[serde(default)]
+    pub by_pam: bool,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct User {
     name: String,
     role: Role,
-    /// argon2id, in the PHC form.
+    /// argon2id, in the PHC form; empty if the host knows the password.
     hash: String,
+    #[serde(default)]
+    by_pam: bool,
+}
+
+/// Where the password of a user is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Password<'a> {
+    /// Here: this one.
+    Own(&'a str),
+    /// At the host, which is asked by PAM.
+    ByPam,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -104,8 +118,8 @@ impl Users {
     /// All of them, by name.
     pub fn list(&self) -> Vec<UserView> {
         let users = self.users.lock();
-        let mut list: Vec<UserView> =
-            users.iter().map(|user| UserView { name: user.name.clone(), role: user.role }).collect();
+        let view = |user: &User| UserView { name: user.name.clone(), role: user.role, by_pam: user.by_pam };
+        let mut list: Vec<UserView> = users.iter().map(view).collect();
         list.sort_by(|a, b| a.name.cmp(&b.name));
         list
     }
@@ -115,7 +129,12 @@ impl Users {
         self.users.lock().iter().find(|user| user.name == name).map(|user| user.role)
     }
 
-    /// Whether a user has this password. Takes long, by intention: not to be called on a thread that others wait for.
+    /// Whether the host knows the password of a user.
+    pub fn is_by_pam(&self, name: &str) -> bool {
+        self.users.lock().iter().any(|user| user.name == name && user.by_pam)
+    }
+
+    /// Whether a user has this password here. Takes long, by intention: not to be called on a thread that others wait for.
     pub fn has_password(&self, name: &str, password: &str) -> bool {
         let known = self.users.lock().iter().find(|user| user.name == name).map(|user| user.hash.clone());
         let is_known = known.is_some();
@@ -125,20 +144,26 @@ impl Users {
         fits && is_known && password.len() <= PASSWORD_MAX_BYTES
     }
 
-    /// Adds a user. Hashes the password: see [`Users::has_password`].
-    pub fn add(&self, name: &str, role: Role, password: &str) -> Result<()> {
+    /// Adds a user. Hashes a password: see [`Users::has_password`].
+    pub fn add(&self, name: &str, role: Role, password: Password<'_>) -> Result<()> {
         self.insert(name, role, password, false)
     }
 
     /// Adds the first user, an administrator, if there is nobody yet.
     pub fn add_first(&self, name: &str, password: &str) -> Result<()> {
-        self.insert(name, Role::Administrator, password, true)
+        self.insert(name, Role::Administrator, Password::Own(password), true)
     }
 
-    fn insert(&self, name: &str, role: Role, password: &str, is_first: bool) -> Result<()> {
+    fn insert(&self, name: &str, role: Role, password: Password<'_>, is_first: bool) -> Result<()> {
         check_name(name)?;
-        check_password(password)?;
-        let user = User { name: name.to_owned(), role, hash: hash(password)? };
+        let (hash, by_pam) = match password {
+            Password::Own(password) => {
+                check_password(password)?;
+                (hash(password)?, false)
+            }
+            Password::ByPam => (String::new(), true),
+        };
+        let user = User { name: name.to_owned(), role, hash, by_pam };
         let mut users = self.users.lock();
         if is_first && !users.is_empty() {
             return Err(
@@ -242,8 +267,11 @@ mod tests {
         assert!(users.is_empty());
         users.add_first("ada", "a good password").unwrap();
         assert_eq!(users.add_first("eve", "a good password").unwrap_err().code, Code::LogInRefused);
-        users.add("bob", Role::Operator, "another password").unwrap();
-        assert_eq!(users.add("bob", Role::Viewer, "another password").unwrap_err().code, Code::UserExists);
+        users.add("bob", Role::Operator, Password::Own("another password")).unwrap();
+        assert_eq!(
+            users.add("bob", Role::Viewer, Password::Own("another password")).unwrap_err().code,
+            Code::UserExists
+        );
         let path = dir.path().join(FILE);
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         let text = std::fs::read_to_string(&path).unwrap();
@@ -257,13 +285,23 @@ mod tests {
     }
 
     #[test]
+    fn a_user_of_the_host_has_no_password_here() {
+        let dir = tempfile::tempdir().unwrap();
+        let users = Users::load(dir.path()).unwrap();
+        users.add("hans", Role::Viewer, Password::ByPam).unwrap();
+        assert!(users.is_by_pam("hans") && !users.is_by_pam("ada"));
+        assert!(!users.has_password("hans", "") && !users.has_password("hans", "a good password"));
+        assert!(Users::load(dir.path()).unwrap().is_by_pam("hans"));
+    }
+
+    #[test]
     fn the_last_administrator_stays() {
         let dir = tempfile::tempdir().unwrap();
         let users = Users::load(dir.path()).unwrap();
         users.add_first("ada", "a good password").unwrap();
-        users.add("bob", Role::Operator, "a good password").unwrap();
+        users.add("bob", Role::Operator, Password::Own("a good password")).unwrap();
         assert_eq!(users.remove("ada").unwrap_err().code, Code::RoleForbids);
-        users.add("eve", Role::Administrator, "a good password").unwrap();
+        users.add("eve", Role::Administrator, Password::Own("a good password")).unwrap();
         users.remove("ada").unwrap();
         assert_eq!(users.remove("ada").unwrap_err().code, Code::UnknownUser);
     }
@@ -273,10 +311,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let users = Users::load(dir.path()).unwrap();
         for name in ["", "Ada", "a b", "../x", "9", &"a".repeat(33)] {
-            assert_eq!(users.add(name, Role::Viewer, "a good password").unwrap_err().code, Code::BadArgument);
+            assert_eq!(
+                users.add(name, Role::Viewer, Password::Own("a good password")).unwrap_err().code,
+                Code::BadArgument
+            );
         }
-        assert!(users.add("ada", Role::Viewer, "short").is_err());
-        assert!(users.add("ada", Role::Viewer, &"x".repeat(257)).is_err());
+        assert!(users.add("ada", Role::Viewer, Password::Own("short")).is_err());
+        assert!(users.add("ada", Role::Viewer, Password::Own(&"x".repeat(257))).is_err());
         assert!(users.is_empty());
         std::fs::write(dir.path().join(FILE), "{").unwrap();
         assert_eq!(Users::load(dir.path()).err().unwrap().code, Code::BadConfigValue);

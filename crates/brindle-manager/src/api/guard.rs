@@ -7,7 +7,8 @@ use super::{Caller, Endpoint, Needs};
 use crate::Manager;
 use crate::access::Role;
 use crate::access::secret::hashed;
-use crate::access::sessions::Session;
+use crate::access::sessions::{LOCAL_USER, Session};
+use crate::web::Peer;
 
 /// Header that a request which changes something must carry. Pages of others cannot set it.
 pub const CSRF_HEADER: &str = "x-brindle-csrf";
@@ -15,6 +16,9 @@ pub const CSRF_HEADER: &str = "x-brindle-csrf";
 const COOKIE_SECURE: &str = "__Host-brindle-session";
 /// Name of the cookie without TLS.
 const COOKIE_PLAIN: &str = "brindle-session";
+
+/// Under this name tries of tokens are counted; no user can have it.
+const TOKENS: &str = "(token)";
 
 /// Name of the session's cookie.
 pub fn cookie_name(is_secure: bool) -> &'static str {
@@ -39,10 +43,20 @@ pub fn shown_session(headers: &HeaderMap, is_secure: bool) -> Option<&str> {
 }
 
 /// Lets a request pass, or refuses it; who asks.
-pub fn check(manager: &Manager, endpoint: &Endpoint, headers: &HeaderMap) -> Result<Option<Caller>> {
+pub fn check(
+    manager: &Manager,
+    endpoint: &Endpoint,
+    headers: &HeaderMap,
+    peer: Peer,
+) -> Result<Option<Caller>> {
     let changes = endpoint.method != Method::GET;
     if changes {
         check_origin(headers)?;
+    }
+    if let (Needs::Role(needed), Some(secret)) = (endpoint.needs, shown_token(headers)) {
+        // No page of others can have a browser send this header.
+        let caller = of_token(manager, secret, peer)?;
+        return has_role(caller, needed).map(Some);
     }
     let Needs::Role(needed) = endpoint.needs else {
         // Nobody is known yet; that the header is there says that no other page's form has sent it.
@@ -59,20 +73,50 @@ pub fn check(manager: &Manager, endpoint: &Endpoint, headers: &HeaderMap) -> Res
             return Err(forged("the header X-Brindle-CSRF is missing, or is not that of the session"));
         }
     }
-    if caller.role < needed {
-        return Err(Fault::new(Code::RoleForbids)
-            .what("may not do this:")
-            .subject(caller.session.user.clone())
-            .why(format!("the role is {}, and {} is needed", caller.role.word(), needed.word()))
-            .data("nothing was changed"));
+    has_role(caller, needed).map(Some)
+}
+
+fn has_role(caller: Caller, needed: Role) -> Result<Caller> {
+    if caller.role >= needed {
+        return Ok(caller);
     }
-    Ok(Some(caller))
+    Err(Fault::new(Code::RoleForbids)
+        .what("may not do this:")
+        .subject(caller.session.user)
+        .why(format!("the role is {}, and {} is needed", caller.role.word(), needed.word()))
+        .data("nothing was changed"))
+}
+
+/// The token that a request shows.
+fn shown_token(headers: &HeaderMap) -> Option<&str> {
+    headers.get(header::AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer ")
+}
+
+/// The user for whom a token acts. Wrong ones count as tries to log in.
+fn of_token(manager: &Manager, secret: &str, peer: Peer) -> Result<Caller> {
+    let address = peer.0.ip();
+    manager.attempts.begin(address, TOKENS)?;
+    let none = || {
+        Fault::new(Code::NotLoggedIn)
+            .why("there is no such token: it has ended, or was revoked")
+            .next("make another one")
+    };
+    let token = manager.tokens.shown(secret).ok_or_else(none)?;
+    let role = manager.users.role(&token.user).or_else(|| is_local(&token.user)).ok_or_else(none)?;
+    manager.attempts.succeeded(address, TOKENS);
+    let session = Session::of_token(&token.user, manager.seams.now());
+    Ok(Caller { session_id: String::new(), session, role: role.min(token.role), is_token: true })
+}
+
+/// Whoever gives commands on the manager's own host is an administrator, and may have tokens.
+fn is_local(user: &str) -> Option<Role> {
+    (user == LOCAL_USER).then_some(Role::Administrator)
 }
 
 /// Whoever may open the local socket.
 pub fn local(manager: &Manager) -> Caller {
     let session = Session::local(manager.seams.now());
-    Caller { session_id: String::new(), session, role: Role::Administrator }
+    Caller { session_id: String::new(), session, role: Role::Administrator, is_token: false }
 }
 
 /// The user whose session a request shows, with the role that the user has now.
@@ -81,7 +125,7 @@ pub fn caller(manager: &Manager, headers: &HeaderMap) -> Result<Caller> {
     let id = shown_session(headers, manager.is_secure).ok_or_else(none)?;
     let session = manager.sessions.used(id).ok_or_else(none)?;
     let role = manager.users.role(&session.user).ok_or_else(none)?;
-    Ok(Caller { session_id: id.to_owned(), session, role })
+    Ok(Caller { session_id: id.to_owned(), session, role, is_token: false })
 }
 
 /// Refuses what a browser says to come from another page.

@@ -16,6 +16,7 @@ pub mod session;
 pub mod targets;
 pub mod tasks;
 pub mod tiering;
+pub mod tokens;
 pub mod users;
 pub mod views;
 
@@ -61,8 +62,10 @@ pub struct Caller {
     pub session: Session,
     /// Its number, as the cookie has it.
     pub session_id: String,
-    /// The present role of the user.
+    /// The present role of the user; that of a token, if it is less.
     pub role: Role,
+    /// Whether a program asks, with a token.
+    pub is_token: bool,
 }
 
 /// A request on its way through a handler.
@@ -330,6 +333,15 @@ fn of_the_manager() -> Vec<Endpoint> {
         json(Method::GET, "/users", ADMINISTRATOR, "List the users", users::list),
         json(Method::POST, "/users", ADMINISTRATOR, "Add a user", users::add),
         json(Method::DELETE, "/users/{name}", ADMINISTRATOR, "Remove a user", users::remove),
+        json(
+            Method::GET,
+            "/tokens",
+            VIEWER,
+            "Tokens of programs: one's own; all for an administrator",
+            tokens::list,
+        ),
+        json(Method::POST, "/tokens", VIEWER, "Make a token; its secret is shown this once", tokens::add),
+        json(Method::DELETE, "/tokens/{id}", VIEWER, "Revoke a token", tokens::revoke),
         json(Method::GET, "/audit", ADMINISTRATOR, "Who changed what, the newest first", users::audit),
         json(Method::GET, "/openapi.json", VIEWER, "This description", openapi::show),
     ]
@@ -378,7 +390,7 @@ async fn try_answer(
         parts.extensions.get::<Peer>().copied().ok_or_else(|| Fault::new(Code::Bug).why("nobody asks"))?;
     let caller = match parts.extensions.get::<Local>() {
         Some(Local) => Some(guard::local(&manager)),
-        None => guard::check(&manager, endpoint, &parts.headers)?,
+        None => guard::check(&manager, endpoint, &parts.headers, peer)?,
     };
     let body = axum::body::to_bytes(body, BODY_MAX_BYTES).await.map_err(|e| {
         Fault::new(Code::BadArgument)

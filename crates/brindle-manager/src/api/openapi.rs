@@ -57,6 +57,7 @@ pub fn document() -> Value {
             "schemas": generator.take_definitions(true),
             "securitySchemes": {
                 "session": { "type": "apiKey", "in": "cookie", "name": super::guard::cookie_name(true) },
+                "token": { "type": "http", "scheme": "bearer" },
             },
         },
     })
@@ -69,8 +70,8 @@ fn operation(endpoint: &Endpoint, generator: &mut SchemaGenerator, problem: &sch
         .collect();
     if endpoint.method != axum::http::Method::GET {
         parameters.push(json!({
-            "name": CSRF_HEADER, "in": "header", "required": true, "schema": { "type": "string" },
-            "description": "The number `csrf` of the session; any value where nobody is logged in yet",
+            "name": CSRF_HEADER, "in": "header", "required": false, "schema": { "type": "string" },
+            "description": "The number `csrf` of the session; any value where nobody is logged in yet; not needed with a token",
         }));
     }
     let who = match endpoint.needs {
@@ -92,7 +93,7 @@ fn operation(endpoint: &Endpoint, generator: &mut SchemaGenerator, problem: &sch
         operation["parameters"] = Value::Array(parameters);
     }
     if endpoint.needs != Needs::Nothing {
-        operation["security"] = json!([{ "session": [] }]);
+        operation["security"] = json!([{ "session": [] }, { "token": [] }]);
     }
     if let Some(request) = endpoint.request {
         let schema = request(generator);

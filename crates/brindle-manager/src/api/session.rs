@@ -40,8 +40,7 @@ pub async fn log_in(call: Arc<Call>, request: LogInReq) -> Result<SessionView> {
         return Err(fault);
     }
     let LogInReq { name, password } = request;
-    let asked = name.clone();
-    let fits = manager.hashing(move |manager| manager.users.has_password(&asked, &password)).await?;
+    let fits = manager.has_password(&name, &password).await?;
     let role = manager.users.role(&name).filter(|_| fits);
     let Some(role) = role else {
         manager.audit.note(&doer, "log-in", "", "refused", Some(Code::LogInRefused))?;

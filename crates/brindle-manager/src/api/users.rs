@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use brindle_types::Result;
+use brindle_types::{Code, Fault, Result};
 
 use super::views::{AddUserReq, AuditView, UsersView};
 use super::{Call, Nothing};
+use crate::Manager;
+use crate::access::users::Password;
 
 /// All users.
 pub async fn list(call: Arc<Call>, _: Nothing) -> Result<UsersView> {
@@ -15,10 +17,22 @@ pub async fn list(call: Arc<Call>, _: Nothing) -> Result<UsersView> {
 /// Adds a user.
 pub async fn add(call: Arc<Call>, request: AddUserReq) -> Result<UsersView> {
     let (manager, doer) = (&call.manager, call.doer());
-    let AddUserReq { name, role, password } = request;
-    let subject = format!("{name} ({})", role.word());
+    let AddUserReq { name, role, password, by_pam } = request;
+    if by_pam == password.is_some() {
+        return Err(Fault::new(Code::BadArgument)
+            .what("cannot add the user")
+            .subject(name)
+            .why("a user has either a password here, or one that the host knows")
+            .data("nothing was changed")
+            .next("give a password, or say that PAM is asked"));
+    }
+    let subject = format!("{name} ({}{})", role.word(), if by_pam { ", PAM" } else { "" });
     manager.audit.note(&doer, "user.add", &subject, "accepted", None)?;
-    let added = manager.hashing(move |manager| manager.users.add(&name, role, &password)).await?;
+    let add = move |manager: &Manager| {
+        let password = password.as_deref().map_or(Password::ByPam, Password::Own);
+        manager.users.add(&name, role, password)
+    };
+    let added = manager.hashing(add).await?;
     if let Err(fault) = &added {
         manager.audit.note(&doer, "user.add", &subject, "refused", Some(fault.code))?;
     }
@@ -35,6 +49,7 @@ pub async fn remove(call: Arc<Call>, _: Nothing) -> Result<UsersView> {
         return Err(fault);
     }
     manager.sessions.end_of(&name);
+    manager.tokens.revoke_of(&name)?;
     list(call, Nothing {}).await
 }
 

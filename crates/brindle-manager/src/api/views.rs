@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use brindle_admin::document;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::access::Role;
 use crate::access::audit::AuditRecord;
+use crate::access::tokens::TokenView;
 use crate::access::users::UserView;
 use crate::alerts::store::AlertsView;
 use crate::live::history::Sample;
@@ -60,23 +62,58 @@ pub struct ActReq {
 }
 
 /// A user to be added.
-#[derive(Deserialize, JsonSchema)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AddUserReq {
     /// Name at log-in.
     pub name: String,
     /// Role.
     pub role: Role,
-    /// Password.
-    pub password: String,
+    /// Password; none if the host knows it.
+    #[serde(default)]
+    pub password: Option<String>,
+    /// Whether the host knows the password, and is asked by PAM.
+    #[serde(default)]
+    pub by_pam: bool,
 }
 
+/// A token to be made.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AddTokenReq {
+    /// What it is for.
+    pub name: String,
+    /// Its role: that of its user, or a lesser one.
+    pub role: Role,
+    /// How many days it lives.
+    pub days: u32,
+}
+
+/// A token that was made.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct NewTokenView {
+    /// What requests carry: `Authorization: Bearer SECRET`. It is shown this once.
+    pub secret: String,
+    /// The token.
+    pub token: TokenView,
+}
+document!(NewTokenView, "brindle.manager.token", 1);
+
+/// Tokens that have not ended.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct TokensView {
+    /// The oldest first.
+    pub tokens: Vec<TokenView>,
+}
+document!(TokensView, "brindle.manager.tokens", 1);
+
 /// All users.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct UsersView {
     /// By name.
     pub users: Vec<UserView>,
 }
+document!(UsersView, "brindle.manager.users", 1);
 
 /// The audit log.
 #[derive(Debug, Serialize, JsonSchema)]

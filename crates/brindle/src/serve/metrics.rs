@@ -160,6 +160,11 @@ pub fn oss(registry: &Registry, handle: &Arc<brindle_oss::Handle>) {
     scrub(&registry, handle);
     let term = handle.clone();
     registry.read("boot_term", "Boot term", Kind::Gauge, move || f64::from(term.oss().store.boot_term()));
+    let marked = handle.clone();
+    let help = "Objects that may differ between the copies of the target, for changes that not all have synced; 0 where there is one copy";
+    registry.read("replica_marked_objects", help, Kind::Gauge, move || {
+        marked.oss().store.marked_objects().len() as f64
+    });
     let (space, granted) = (handle.clone(), handle.clone());
     registry.read(
         "granted_bytes",
