@@ -35,6 +35,7 @@ mod jobs;
 mod kill;
 mod leases;
 mod load;
+mod log_in;
 mod logs;
 mod mdt_replicas;
 mod monitoring;

@@ -390,7 +390,7 @@ async fn try_answer(
         parts.extensions.get::<Peer>().copied().ok_or_else(|| Fault::new(Code::Bug).why("nobody asks"))?;
     let caller = match parts.extensions.get::<Local>() {
         Some(Local) => Some(guard::local(&manager)),
-        None => guard::check(&manager, endpoint, &parts.headers, peer)?,
+        None => guard::check(&manager, endpoint, &parts.headers)?,
     };
     let body = axum::body::to_bytes(body, BODY_MAX_BYTES).await.map_err(|e| {
         Fault::new(Code::BadArgument)
