@@ -210,7 +210,8 @@ impl Manager {
         self.state.lock().clone()
     }
 
-    /// Whether a user has this password, here or at the host.
+    /// Whether a user has this password, here or at the host. A host that cannot be asked is no yes, and the log says why: whoever tries
+    /// names is not told which of them exist.
     pub async fn has_password(self: &Arc<Self>, name: &str, password: &str) -> Result<bool> {
         if !self.users.is_by_pam(name) {
             let (name, password) = (name.to_owned(), password.to_owned());
@@ -218,7 +219,10 @@ impl Manager {
         }
         let bug = |why: String| Fault::new(Code::Bug).what("cannot ask PAM").why(why);
         let _permit = self.hashing.acquire().await.map_err(|e| bug(e.to_string()))?;
-        self.pam.has_password(name, password).await
+        self.pam.has_password(name, password).await.or_else(|fault| {
+            tracing::warn!(code = %fault.code, user = name, "a log-in is refused: {fault}");
+            Ok(false)
+        })
     }
 
     /// Runs work that hashes a password: on a thread that may wait, and not many at once.

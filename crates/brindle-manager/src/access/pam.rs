@@ -34,7 +34,7 @@ impl Pam {
     /// Whether the host knows this user with this password.
     pub async fn has_password(&self, name: &str, password: &str) -> Result<bool> {
         let cannot = |why: String| {
-            Fault::new(Code::ManagerBusy)
+            Fault::new(Code::LogInRefused)
                 .what("cannot ask PAM for the user")
                 .subject(name.to_owned())
                 .why(why)
