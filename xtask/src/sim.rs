@@ -84,12 +84,17 @@ pub fn teeth(session: &Session) -> Result<(), String> {
         rows.extend(search(cargo.current_dir(&session.root), &of_log)?);
     }
     if !of_cluster.is_empty() {
+        // The whole workspace: what comes from outside is built with the features that it has already.
         let mut cargo = Command::new("cargo");
-        cargo.arg("run").args(session.profile());
-        cargo.args(["--quiet", "--package", "brindle-testkit", "--example", "sim"]);
-        cargo.args(["--target-dir", "target/teeth", "--", "teeth", &seeds.to_string()]).args(&of_cluster);
-        cargo.env("RUSTFLAGS", "--cfg brindle_teeth");
-        rows.extend(search(cargo.current_dir(&session.root), &of_cluster)?);
+        cargo.arg("build").args(session.profile()).args(["--quiet", "--workspace", "--example", "sim"]);
+        cargo.args(["--features", "brindle-testkit/teeth"]).current_dir(&session.root);
+        let built = cargo.status().map_err(|e| format!("cannot start cargo: {e}"))?;
+        if !built.success() {
+            return Err(format!("the simulator with planted bugs cannot be built ({built})"));
+        }
+        let mut sim = Command::new(session.root.join("target").join(&session.profile).join("examples/sim"));
+        sim.args(["teeth", &seeds.to_string()]).args(&of_cluster);
+        rows.extend(search(sim.current_dir(&session.root), &of_cluster)?);
     }
     println!("\n{:<36} {:<8} {:>5} {:>8}  caught by", "planted bug", "plan", "seeds", "seconds");
     rows.iter().for_each(|row| println!("{row}"));

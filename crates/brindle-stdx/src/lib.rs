@@ -150,15 +150,15 @@ pub fn crc_combine(a: u32, b: u32, len_b_bytes: usize) -> u32 {
     crc32c::crc32c_combine(a, b, len_b_bytes)
 }
 
-/// True in the build that carries planted bugs (`--cfg brindle_teeth`) when the fault `name` is chosen for this
-/// run. In ordinary builds it is a constant `false`, so that the compiler removes the fault.
+/// True in the build that carries planted bugs (feature `teeth`) when the fault `name` is chosen for this
+/// run. In ordinary builds it is a constant `false`, so that the compiler removes the fault. Only the simulator chooses faults.
 #[inline(always)]
 pub fn planted(name: &str) -> bool {
-    #[cfg(brindle_teeth)]
+    #[cfg(feature = "teeth")]
     {
         teeth::chosen(name)
     }
-    #[cfg(not(brindle_teeth))]
+    #[cfg(not(feature = "teeth"))]
     {
         let _ = name;
         false
@@ -166,7 +166,7 @@ pub fn planted(name: &str) -> bool {
 }
 
 /// Choice of the planted bug; exists only in the build that carries them.
-#[cfg(brindle_teeth)]
+#[cfg(feature = "teeth")]
 pub mod teeth {
     use parking_lot::RwLock;
     static CHOSEN: RwLock<Option<String>> = RwLock::new(None);

@@ -5,7 +5,7 @@
 //! sim seeds FIRST COUNT several
 //! sim kills FIRST COUNT several, in which processes die and connections break
 //! sim aim NAME FIRST COUNT several, of which work and faults aim at something
-//! sim teeth SEEDS NAME...  (build with --cfg brindle_teeth) seeds until each planted bug is caught
+//! sim teeth SEEDS NAME...  (build with the feature teeth) seeds until each planted bug is caught
 //! ```
 //!
 //! In a build with planted bugs `BRINDLE_TOOTH` names the one that the other commands run with.
@@ -27,7 +27,7 @@ const LINES: usize = 300;
 
 fn main() -> ExitCode {
     start_log();
-    #[cfg(brindle_teeth)]
+    #[cfg(feature = "teeth")]
     brindle_stdx::teeth::choose(std::env::var("BRINDLE_TOOTH").ok().as_deref());
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
@@ -136,14 +136,14 @@ fn several(first: u64, count: u64, plan: impl Fn(u64) -> Plan) -> ExitCode {
     verdict(!broken.is_empty())
 }
 
-#[cfg(not(brindle_teeth))]
+#[cfg(not(feature = "teeth"))]
 fn teeth(_: u64, _: &[&str]) -> ExitCode {
     eprintln!("this build carries no planted bugs; use: make sim-teeth");
     ExitCode::from(2)
 }
 
 /// Looks for each planted bug in turn. One line each, in the columns that `cargo xtask sim-teeth` reads.
-#[cfg(brindle_teeth)]
+#[cfg(feature = "teeth")]
 fn teeth(seeds_max: u64, names: &[&str]) -> ExitCode {
     std::panic::set_hook(Box::new(|_| {}));
     let mut holds = planted::Holds::default();
@@ -167,7 +167,7 @@ fn teeth(seeds_max: u64, names: &[&str]) -> ExitCode {
 }
 
 /// The search for planted bugs.
-#[cfg(brindle_teeth)]
+#[cfg(feature = "teeth")]
 mod planted {
     use std::collections::BTreeMap;
     use std::panic::{AssertUnwindSafe, catch_unwind};
