@@ -5,6 +5,7 @@ mod tbf;
 use std::collections::BTreeMap;
 
 use brindle_stdx::BoxFuture;
+use brindle_types::units::format_bytes;
 use brindle_types::{Code, Fault, Result, Role};
 use brindle_wire::job::{JobHeld, MdtSharesReq, OstSharesReq, SharesReq, SharesResp};
 use brindle_wire::map::{Map, TargetEntry};
@@ -61,6 +62,37 @@ pub struct LimitView {
     pub held_seconds: f64,
     /// Held requests that went on before their time, because none is held for longer than 4 s.
     pub overdue: u64,
+}
+
+impl LimitView {
+    /// Rates, subjects and targets of the limit, in words; `user` names a user.
+    pub fn in_words(&self, user: impl Fn(u32) -> String) -> String {
+        format!("{} for {} at {}", self.rates(), self.subjects(user), self.places())
+    }
+
+    /// Rates of the limit, in words.
+    pub fn rates(&self) -> String {
+        let iops = self.iops.map(|rate| format!("{rate} requests/s"));
+        let bytes = self.bytes_per_s.map(|rate| format!("{}/s", format_bytes(rate)));
+        iops.into_iter().chain(bytes).collect::<Vec<_>>().join(" and ")
+    }
+
+    /// Jobs, users and hosts that the limit is for, in words.
+    pub fn subjects(&self, user: impl Fn(u32) -> String) -> String {
+        let jobs = self.jobs.iter().map(|job| format!("job {job}"));
+        let users = self.users.iter().map(|uid| format!("user {}", user(*uid)));
+        let hosts = self.hosts.iter().map(|host| format!("host {host}"));
+        jobs.chain(users).chain(hosts).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Targets at which the limit counts, in words.
+    pub fn places(&self) -> &'static str {
+        match self.at {
+            "mdt" => "each MDT",
+            "ost" => "each OST",
+            _ => "each target",
+        }
+    }
 }
 
 /// A job whose requests have waited at a target since that was started.

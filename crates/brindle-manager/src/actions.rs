@@ -209,11 +209,7 @@ fn command(managed: &Managed, place: &Place, way: &Way, action: Action, name: &s
             let verb = if *is_wanted { "start" } else { "stop" };
             format!("brindle dev {verb} --dir {} {name}", dir.display())
         }
-        (_, Some(dir)) => format!("brindle target {} {name} --dir {}", action.verb(), dir.display()),
-        _ => {
-            let mgs: Vec<String> = place.mgs.iter().map(ToString::to_string).collect();
-            format!("brindle target {} {name} --mgs {}", action.verb(), mgs.join(","))
-        }
+        _ => format!("brindle target {} {name} {}", action.verb(), managed.place_word(place)),
     }
 }
 

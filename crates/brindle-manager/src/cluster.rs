@@ -17,6 +17,7 @@ use tokio::sync::Semaphore;
 use crate::buffers::Orchestrator;
 use crate::clients::{Clients, MOUNTS_MAX};
 use crate::live::state::{Asked, StateView};
+use crate::plan::quoted;
 
 /// Most daemons that are asked for their numbers.
 const DAEMONS_MAX: usize = 1024;
@@ -117,6 +118,15 @@ impl Managed {
             At::Place(_) => None,
             At::Dev(dir) => Some(dir),
         }
+    }
+
+    /// The option with which a command finds the same file system.
+    pub fn place_word(&self, place: &Place) -> String {
+        if let Some(dir) = self.dev_dir() {
+            return format!("--dir {}", quoted(&dir.display().to_string()));
+        }
+        let mgs: Vec<String> = place.mgs.iter().map(ToString::to_string).collect();
+        format!("--mgs {}", mgs.join(","))
     }
 
     /// Directory of the policy engine on this host.

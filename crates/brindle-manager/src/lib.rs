@@ -6,6 +6,7 @@
 //! | [`live`] | numbers of the daemons by the second, their history, the state of the cluster |
 //! | [`alerts`] | what is wrong: raised, acknowledged, silenced, ended, told |
 //! | [`actions`], [`plan`], [`tasks`] | what a person asks for: plan, progress, result |
+//! | [`additions`], [`pools`], [`limits`], [`scrubs`] | what a cluster grows by, and how it is set |
 //! | [`tiering`], [`policies`], [`buffers`], [`quotas`], [`usage`] | what there is beside targets, and what is asked of it |
 //! | [`api`] | the table of REST endpoints, from which the router and the OpenAPI description are made |
 //! | [`quota_report`] | who is near a limit, told once a day or week |
@@ -18,19 +19,23 @@
 
 pub mod access;
 pub mod actions;
+pub mod additions;
 pub mod alerts;
 pub mod api;
 pub mod buffers;
 pub mod clients;
 pub mod cluster;
 pub mod fault;
+pub mod limits;
 pub mod live;
 pub mod monitoring;
 pub mod names;
 pub mod plan;
 pub mod policies;
+pub mod pools;
 pub mod quota_report;
 pub mod quotas;
+pub mod scrubs;
 pub mod tasks;
 #[cfg(test)]
 mod tests;

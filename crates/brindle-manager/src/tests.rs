@@ -214,6 +214,9 @@ async fn nothing_is_told_without_a_session_and_forged_ones_are_none() {
         "quotas/users",
         "usage",
         "tokens",
+        "limits",
+        "pools",
+        "scrubs",
     ];
     let forged =
         Browser { cookie: format!("__Host-brindle-session={}", "a".repeat(64)), csrf: "x".to_owned() };

@@ -3,7 +3,7 @@
 use brindle_admin::limits::{LimitChanged, LimitView, LimitsView, parse_tbf};
 use brindle_host::users::user_name;
 use brindle_policy::values::duration;
-use brindle_types::units::{format_bytes, parse_bytes};
+use brindle_types::units::parse_bytes;
 use brindle_types::{Code, Fault, Result};
 use brindle_wire::mds::quota::QuotaOwner;
 use brindle_wire::mgs::limit::{LimitAt, LimitChange, LimitOf, LimitRule, refusal};
@@ -267,31 +267,14 @@ fn told(changed: &LimitChanged) -> String {
     }
 }
 
-/// Rates and targets of a limit, in words.
+/// A user for people.
+fn name(uid: u32) -> String {
+    user_name(uid).ok().flatten().unwrap_or_else(|| uid.to_string())
+}
+
+/// A limit in words.
 fn in_words(limit: &LimitView) -> String {
-    format!("{} for {} at {}", rates(limit), who(limit), at(limit))
-}
-
-fn rates(limit: &LimitView) -> String {
-    let iops = limit.iops.map(|rate| format!("{rate} requests/s"));
-    let bytes = limit.bytes_per_s.map(|rate| format!("{}/s", format_bytes(rate)));
-    iops.into_iter().chain(bytes).collect::<Vec<_>>().join(" and ")
-}
-
-fn who(limit: &LimitView) -> String {
-    let name = |uid: &u32| user_name(*uid).ok().flatten().unwrap_or_else(|| uid.to_string());
-    let jobs = limit.jobs.iter().map(|job| format!("job {job}"));
-    let users = limit.users.iter().map(|uid| format!("user {}", name(uid)));
-    let hosts = limit.hosts.iter().map(|host| format!("host {host}"));
-    jobs.chain(users).chain(hosts).collect::<Vec<_>>().join(", ")
-}
-
-fn at(limit: &LimitView) -> &'static str {
-    match limit.at {
-        "mdt" => "each MDT",
-        "ost" => "each OST",
-        _ => "each target",
-    }
+    limit.in_words(name)
 }
 
 fn list(args: &ListArgs) -> Result<Done> {
@@ -321,9 +304,9 @@ fn limits_table(view: &LimitsView) -> String {
     let rows = view.limits.iter().map(|limit| {
         vec![
             limit.name.clone(),
-            who(limit),
-            rates(limit),
-            at(limit).to_owned(),
+            limit.subjects(name),
+            limit.rates(),
+            limit.places().to_owned(),
             limit.ends_s.map_or_else(
                 || "-".to_owned(),
                 |ends_s| format!("in {} s", ends_s.saturating_sub(now_s).max(0)),

@@ -4,14 +4,18 @@
 //! A request passes here, in this order: does it come from the console ([`guard`]), who asks, with which role; only then its body is
 //! read and its handler called.
 
+pub mod additions;
 pub mod alerts;
 pub mod buffers;
 pub mod guard;
 pub mod jobs;
+pub mod limits;
 pub mod live;
 pub mod openapi;
 pub mod policies;
+pub mod pools;
 pub mod quotas;
+pub mod scrubs;
 pub mod session;
 pub mod targets;
 pub mod tasks;
@@ -202,7 +206,7 @@ const ADMINISTRATOR: Needs = Needs::Role(Role::Administrator);
 
 /// The table.
 pub fn endpoints() -> Vec<Endpoint> {
-    [of_the_cluster(), of_tiering(), of_buffers_and_quotas(), of_the_manager()].concat()
+    [of_the_cluster(), of_its_settings(), of_tiering(), of_buffers_and_quotas(), of_the_manager()].concat()
 }
 
 fn of_the_cluster() -> Vec<Endpoint> {
@@ -243,6 +247,62 @@ fn of_the_cluster() -> Vec<Endpoint> {
             VIEWER,
             "Who asks the servers for what: jobs, users, clients or targets",
             jobs::top,
+        ),
+    ]
+}
+
+fn of_its_settings() -> Vec<Endpoint> {
+    vec![
+        json(
+            Method::POST,
+            "/join-tokens",
+            ADMINISTRATOR,
+            "Make a token for a host that is to join",
+            additions::join_token,
+        ),
+        json(
+            Method::POST,
+            "/targets",
+            ADMINISTRATOR,
+            "Plan (dry_run) or begin to add a target on a host that has joined",
+            additions::add_target,
+        ),
+        json(Method::GET, "/pools", VIEWER, "Pools and their OSTs", pools::list),
+        json(
+            Method::POST,
+            "/pools/{pool}/{action}",
+            ADMINISTRATOR,
+            "Plan (dry_run) or do create, add, remove or destroy of a pool",
+            pools::change,
+        ),
+        json(
+            Method::GET,
+            "/limits",
+            VIEWER,
+            "Limits of jobs, users and hosts, and what they have held back",
+            limits::list,
+        ),
+        json(Method::POST, "/limits/{name}", OPERATOR, "Plan (dry_run) or make a limit", limits::add),
+        json(
+            Method::POST,
+            "/limits/{name}/remove",
+            OPERATOR,
+            "Plan (dry_run) to remove a limit, or do",
+            limits::remove,
+        ),
+        json(
+            Method::GET,
+            "/scrubs",
+            VIEWER,
+            "How far the scrub of each OST is, and its findings",
+            scrubs::list,
+        ),
+        json(
+            Method::POST,
+            "/scrubs/{target}/{action}",
+            OPERATOR,
+            "Plan (dry_run) or give an order to a scrub: start, stop",
+            scrubs::act,
         ),
     ]
 }
