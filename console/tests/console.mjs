@@ -10,6 +10,7 @@ import fs from 'node:fs';
 import path from 'node:path';
 import { chromium } from 'playwright-core';
 import { buffers } from './pages/buffers.mjs';
+import { settings } from './pages/settings.mjs';
 import { tiering } from './pages/tiering.mjs';
 import { usage } from './pages/usage.mjs';
 
@@ -241,6 +242,7 @@ async function main() {
   await tiering(tools);
   await usage(tools);
   await buffers(tools);
+  await settings(tools);
   for (const [title, name] of [['Servers', 'servers'], ['Tasks', 'tasks'], ['Audit log', 'audit'], ['Users', 'users']]) {
     await goTo(title);
     await page.getByRole('heading', { name: title }).waitFor();
