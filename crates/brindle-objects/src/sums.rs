@@ -48,7 +48,8 @@ pub fn pieces(offset: u64, data: &[u8]) -> impl Iterator<Item = (u64, usize, &[u
         let within = (at % BLOCK) as usize;
         let (head, tail) = rest.split_at(rest.len().min(BLOCK_BYTES - within));
         let item = (at / BLOCK, within, head);
-        at += head.len() as u64;
+        // (The end of a piece that ends with 64 bits is used for nothing.)
+        at = at.saturating_add(head.len() as u64);
         rest = tail;
         Some(item)
     })

@@ -53,14 +53,14 @@ pub struct WriteOp {
 impl ObjectStore {
     /// Writes, exactly as [`WriteOp`] says or not at all (a failing disk excepted).
     pub async fn write(&self, op: &WriteOp, turn: &mut Turn) -> Result<Changed, Fault> {
-        let transfer = sums::of_transfer(op.offset, &op.data);
-        sums::check_transfer(transfer.total, op.crc, op.data.len())?;
         let len = op.data.len() as u64;
         let end =
             op.offset.checked_add(len).filter(|end| *end <= OBJECT_LEN_MAX && len <= TRANSFER_MAX as u64);
         if end.is_none() {
             return Err(Fault::new(Code::TooLarge).subject(format!("object {}", op.object)));
         }
+        let transfer = sums::of_transfer(op.offset, &op.data);
+        sums::check_transfer(transfer.total, op.crc, op.data.len())?;
         loop {
             let boot_term = self.boot_term();
             let object = self.ready(op.object).await?;

@@ -1,5 +1,8 @@
 //! An OST over real TCP and a real disk; MGS and MDT are played by a small service of the test's own.
 
+#[path = "service/extremes.rs"]
+mod extremes;
+
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -6,7 +6,7 @@ use brindle_wire::oss::write::Claim;
 use futures_util::FutureExt;
 
 use super::*;
-use crate::format::{BLOCK, REGION};
+use crate::format::{BLOCK, OBJECT_LEN_MAX, REGION};
 
 #[test]
 fn checksums_of_the_sender_are_verified() {
@@ -99,6 +99,28 @@ fn an_object_that_would_be_too_large_stays_what_it_was() {
     assert_eq!(b.len(), 5000);
     assert_eq!(b.read(0, 5000).expect("synced"), noise(1, 5000));
     b.write(5000, b"more").expect("under the epoch of before");
+}
+
+#[test]
+fn numbers_beyond_every_object_are_refused_and_change_nothing() {
+    let b = Bench::new(1);
+    b.write(0, b"here").expect("written");
+    let all = [OBJECT_LEN_MAX, 1 << 62, i64::MAX as u64, u64::MAX - 4095, u64::MAX];
+    for at in all {
+        for data in [&b"xy"[..], &[7; 5000]] {
+            assert_eq!(b.write(at, data).expect_err("beyond the end").code, Code::TooLarge, "write at {at}");
+        }
+        assert!(b.read(at, u64::MAX).expect("nothing is there").is_empty());
+        b.punch(at, u64::MAX, false).expect("nothing is there");
+        assert_eq!(block_on(b.store.seek(O, at, true, true)), Ok(None));
+        for len in all {
+            assert_eq!(b.allocate(at, len, false).expect_err("too much").code, Code::TooLarge);
+        }
+        assert!(block_on(b.store.verify(O, at, u64::MAX)).expect("nothing is there").sums.is_empty());
+        let (image, sums) = block_on(b.store.look(O, at, u64::MAX)).expect("looked at");
+        assert_eq!((image.len_bytes, sums.len()), (4, 0));
+    }
+    assert_eq!(b.read(0, u64::MAX).expect("read"), &b"here"[..]);
 }
 
 #[test]

@@ -20,6 +20,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use brindle_net::ServerConn;
+use brindle_objects::format::OBJECT_LEN_MAX;
 use brindle_objects::slots::{Enter, Line, SlotKey, Turn};
 use brindle_objects::{ALL, Changed, ObjectStore};
 use brindle_types::{Code, Fault, ObjectId, Result};
@@ -167,6 +168,18 @@ pub(crate) async fn everywhere<T>(
             Box::pin(replica.change(oss, objects, (ALL, false), local, || Some(Forward::plain(change)))).await
         }
     }
+}
+
+/// Refuses a change that would reach beyond the end of the largest object. Nothing is computed of its numbers before.
+fn check_end(object: ObjectId, offset: u64, len_bytes: u64) -> Result<()> {
+    if offset.checked_add(len_bytes).is_none_or(|end| end > OBJECT_LEN_MAX) {
+        let why = format!("{len_bytes} bytes at {offset}; an object has at most {OBJECT_LEN_MAX}");
+        return Err(Fault::new(Code::TooLarge)
+            .subject(format!("object {object}"))
+            .why(why)
+            .data("nothing was written"));
+    }
+    Ok(())
 }
 
 fn bounded(objects: &[ObjectId]) -> Result<()> {

@@ -7,7 +7,7 @@ use brindle_types::Result;
 use brindle_wire::oss::punch::{AllocateReq, PunchReq};
 use brindle_wire::oss::replica::ReplicaChange;
 
-use super::{Copies, Outcome, once, plain_body};
+use super::{Copies, Outcome, check_end, once, plain_body};
 use crate::dispatch::{Answer, Call};
 use crate::replica::leading::Forward;
 use crate::service::Oss;
@@ -32,6 +32,7 @@ pub async fn handle(oss: &Arc<Oss>, call: &Call, req: PunchReq) -> Result<Answer
 
 /// Reserves space for a range.
 pub async fn handle_allocate(oss: &Arc<Oss>, call: &Call, req: AllocateReq) -> Result<Answer> {
+    check_end(req.object, req.offset, req.len_bytes)?;
     let op = PunchOp { object: req.object, offset: req.offset, len_bytes: req.len_bytes, ticket: req.ticket };
     // Pages of readers stay true: reserved space reads as the zeros that were there.
     let copies = Copies {

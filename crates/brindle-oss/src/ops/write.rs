@@ -11,7 +11,7 @@ use brindle_wire::oss::replica::ReplicaChange;
 use brindle_wire::oss::write::{WriteReq, WriteResp, room_bytes};
 use bytes::Bytes;
 
-use super::{Copies, Outcome, once};
+use super::{Copies, Outcome, check_end, once};
 use crate::dispatch::{Answer, Call};
 use crate::replica::leading::Forward;
 use crate::service::Oss;
@@ -21,9 +21,10 @@ const BLOCK_BYTES: u64 = 4096;
 
 /// Writes the request's bulk.
 pub async fn handle(oss: &Arc<Oss>, call: &Call, req: WriteReq) -> Result<Answer> {
+    let data = call.frame.bulk_bytes();
+    check_end(req.object, req.offset, data.len() as u64)?;
     oss.marks.told(&req.told)?;
     let (session, epoch) = (call.frame.header.session, call.frame.header.session_epoch);
-    let data = call.frame.bulk_bytes();
     let room = room_bytes(req.offset, data.len() as u64);
     // The last moment at which it is decided: a request that is sent again and was executed spends nothing twice.
     let covers = || match req.claim {

@@ -13,10 +13,11 @@ const BLOCK_BYTES: u64 = 4096;
 const REGION_BYTES: u64 = 4 << 20;
 
 /// The most room that a write of `len_bytes` at `offset` of an object can take: whole blocks, checksums, the object's header.
+/// Defined for all numbers: a request may hold any.
 pub fn room_bytes(offset: u64, len_bytes: u64) -> u64 {
-    let end = offset.saturating_add(len_bytes).div_ceil(BLOCK_BYTES) * BLOCK_BYTES;
+    let end = offset.saturating_add(len_bytes).checked_next_multiple_of(BLOCK_BYTES).unwrap_or(u64::MAX);
     let regions = 1 + end / REGION_BYTES - offset / REGION_BYTES;
-    end - offset / BLOCK_BYTES * BLOCK_BYTES + BLOCK_BYTES * (1 + regions)
+    (end - offset / BLOCK_BYTES * BLOCK_BYTES).saturating_add(BLOCK_BYTES * (1 + regions))
 }
 
 /// Writes bytes into one object.
@@ -76,3 +77,19 @@ pub struct CopyRangeReq {
     pub ticket: Ticket,
 }
 message!(CopyRangeReq => ChangeResp, CopyRange);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_room_of_a_write_is_defined_for_all_numbers() {
+        assert_eq!(room_bytes(0, 1), 3 * BLOCK_BYTES);
+        assert_eq!(room_bytes(4095, 2), 4 * BLOCK_BYTES);
+        let all = [0, 1, 4095, (1 << 62) - 1, 1 << 62, i64::MAX as u64, u64::MAX - 4095, u64::MAX];
+        for (offset, len_bytes) in all.into_iter().flat_map(|offset| all.map(|len| (offset, len))) {
+            let least = len_bytes.min(u64::MAX - offset);
+            assert!(room_bytes(offset, len_bytes) >= least, "{len_bytes} bytes at {offset}");
+        }
+    }
+}
