@@ -182,7 +182,7 @@ fn check_end(start: u64, end: u64, last: bool) -> Result<(), Fault> {
             refuse(format!("it begins at {start}"), format!("the nearest possible end is {nearest}"))
         }
         (false, false) if !end.is_multiple_of(unit) => {
-            let nearest = (end.saturating_add(unit / 2) / unit * unit).max(start + unit);
+            let nearest = (end.saturating_add(unit / 2) / unit * unit).max(start.saturating_add(unit));
             refuse(
                 format!("an end is a multiple of {unit} bytes (64 KiB)"),
                 format!("the nearest possible end is {nearest}"),

@@ -567,3 +567,9 @@ pub fn tidied(t: &Txn<'_>, ino: Ino, session: SessionId, report: &WriteReport) -
     let kill_suidgid = report.kill_suidgid || report.written && !limits.believes_all_users();
     live.opens.is_written_by(ino, session).then(|| WriteReport { kill_suidgid, ..report.clone() })
 }
+
+/// Whether a session is believed what its files have allocated: usage of users, groups and projects is made of it. Of a limited host the OSTs
+/// are asked.
+pub fn tells_allocation(t: &Txn<'_>, session: SessionId) -> bool {
+    t.live().limits(session).is_none()
+}

@@ -16,7 +16,7 @@ use futures_util::future::{Either, join_all, select};
 
 use crate::leases::Conflicts;
 use crate::mdt::{Call, Event, Mdt, SideTask, Step, Txn};
-use crate::reports;
+use crate::reports::{self, Worth};
 use crate::store::inode;
 use crate::{admission, expire};
 
@@ -295,7 +295,8 @@ pub fn apply_reports(t: &mut Txn<'_>, ino: Ino, reports: &[(SessionId, WriteRepo
             continue;
         }
         let is_news = report.number > known;
-        reports::apply(t, &mut file, &report, is_news)?;
+        let tells_allocation = admission::tells_allocation(t, *session);
+        reports::apply(t, &mut file, &report, Worth { is_news, tells_allocation })?;
         let (session, number) = (*session, report.number);
         t.after(move |live| live.opens.set_reported(ino, session, number));
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use brindle_stdx::planted;
 use brindle_types::attr::Time;
+use brindle_types::layout::FILE_SIZE_MAX_BYTES;
 use brindle_types::{Attr, Code, Ino, ObjectId, Pair, Result, SessionId, Stripe};
 use brindle_wire::Op;
 use brindle_wire::mds::report::WriteReport;
@@ -16,8 +17,8 @@ use crate::ask::{apply_reports, ask};
 use crate::mdt::{Call, Mdt, Txn};
 use crate::opens::Writing;
 use crate::ops::append;
-use crate::recovery;
 use crate::store::{Inode, inode};
+use crate::{recovery, reports};
 
 /// Longest wait for an OST to tell the allocated bytes of objects, while a caller waits for them.
 const COUNT_OST_MS: u64 = 1_000;
@@ -108,7 +109,7 @@ async fn current(mdt: &Mdt, session: SessionId, ino: Ino) -> Result<Inode> {
         (inode, authority) = mdt.read(look).await?;
         if let Some(report) = report.filter(|report| report.truncate_epoch >= inode.truncate_epoch) {
             // Bytes of a small file that could not be sent at once are on their way here.
-            inode.size_bytes = inode.size_bytes.max(report.end_bytes);
+            inode.size_bytes = inode.size_bytes.max(reports::told_size(&report));
         }
     }
     match authority {
@@ -172,7 +173,7 @@ pub async fn recount(mdt: &Mdt, ino: Ino) -> Result<()> {
         }
         let layout_epoch = |inode: &Inode| inode.file.as_ref().map(|body| body.layout.epoch);
         let is_same = (file.data_version, layout_epoch(&file)) == (seen.data_version, layout_epoch(&seen));
-        let allocated_bytes = stats.iter().map(|(_, stat)| stat.allocated_bytes).sum();
+        let allocated_bytes = sum_bytes(stats.iter().map(|(_, stat)| stat.allocated_bytes));
         if !is_same {
             // The file was opened meanwhile, or moved.
             t.after(move |live| live.recount(ino));
@@ -183,6 +184,11 @@ pub async fn recount(mdt: &Mdt, ino: Ino) -> Result<()> {
         Ok(())
     })
     .await
+}
+
+/// Sum of what objects have allocated: no number of an OST ends this server, or makes a file larger than files can be.
+pub fn sum_bytes(all: impl IntoIterator<Item = u64>) -> u64 {
+    all.into_iter().fold(0, u64::saturating_add).min(FILE_SIZE_MAX_BYTES)
 }
 
 /// OSTs that did not answer in time; they are not asked again in the same round.
@@ -202,7 +208,7 @@ pub async fn count(mdt: &Mdt, ino: Ino, silent: &Silent) -> Result<()> {
     let mute = asked.iter().zip(&stats).filter(|(_, stat)| stat.is_err());
     silent.lock().extend(mute.map(|((ost, _), _)| *ost));
     let known: Vec<u64> = stats.iter().flatten().map(|stat| stat.allocated_bytes).collect();
-    let (is_whole, sum_bytes) = (known.len() == all.len(), known.iter().sum::<u64>());
+    let (is_whole, sum_bytes) = (known.len() == all.len(), sum_bytes(known.iter().copied()));
     mdt.step(&Call::internal(Op::StatObjects), |t| {
         t.frees_space();
         let Some(mut file) = inode::find(t, ino)? else { return Ok(()) };
@@ -261,7 +267,7 @@ pub async fn dense_end(mdt: &Mdt, session: SessionId, ino: Ino, asking: Asking) 
         }
     }
     let objects = if file.is_inline() || file.allocated_bytes == 0 { 0 } else { objects(&file).len() as u64 };
-    let is_dense = file.allocated_bytes + objects * UNTOLD_BYTES >= file.size_bytes;
+    let is_dense = file.allocated_bytes.saturating_add(objects * UNTOLD_BYTES) >= file.size_bytes;
     Ok(Some(if is_dense { file.size_bytes } else { 0 }))
 }
 
@@ -279,7 +285,7 @@ pub fn merge_objects(inode: &mut Inode, stats: &[(Stripe, ObjectStat)]) {
     for (stripe, stat) in stats.iter().filter(|(_, s)| s.exists) {
         let end = brindle_layout::file_size_from(&file.layout, *stripe, stat.len_bytes);
         inode.size_bytes = inode.size_bytes.max(end);
-        allocated += stat.allocated_bytes;
+        allocated = sum_bytes([allocated, stat.allocated_bytes]);
         times = times.max(last_write_time(inode.attr_epoch, stat));
     }
     if stats.len() == file.layout.stripes().count() {

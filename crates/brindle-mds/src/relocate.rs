@@ -188,7 +188,7 @@ impl Moving<'_> {
     pub async fn extent_of(&self, component: &Component) -> Result<Extent> {
         self.mdt.synced().await?;
         let stats = stat(self.mdt, self.file.ino, &self.file.file()?.layout, &[component]).await?;
-        let allocated_bytes = stats.iter().map(|(_, stat)| stat.allocated_bytes).sum();
+        let allocated_bytes = attrs::sum_bytes(stats.iter().map(|(_, stat)| stat.allocated_bytes));
         Ok(Extent { end: end_of(&self.file.file()?.layout, &stats), allocated_bytes })
     }
 

@@ -4,6 +4,7 @@
 //! neither. mtime is when the writer says that it wrote ([`written_time`]); ctime is the server's.
 
 use brindle_types::attr::Time;
+use brindle_types::layout::FILE_SIZE_MAX_BYTES;
 use brindle_types::{Pair, Result, Stripe};
 use brindle_wire::mds::report::WriteReport;
 
@@ -22,9 +23,24 @@ const S_ISGID: u16 = 0o2000;
 /// Execution by the group: without it, set-group-id means something else.
 const S_IXGRP: u16 = 0o010;
 
-/// Applies a report to the inode of a regular file (the caller stores it). Others are left alone. `is_news`: it was not
-/// applied before, so what it says was written moves times.
-pub fn apply(t: &mut Txn<'_>, inode: &mut Inode, report: &WriteReport, is_news: bool) -> Result<()> {
+/// What a report is worth.
+#[derive(Clone, Copy, Debug)]
+pub struct Worth {
+    /// It was not applied before, so what it says was written moves times.
+    pub is_news: bool,
+    /// Its allocated bytes count. Otherwise the OSTs are asked when nobody writes the file any more.
+    pub tells_allocation: bool,
+}
+
+/// The size that a report tells: at most that of the largest file, whoever tells it.
+pub fn told_size(report: &WriteReport) -> u64 {
+    report.end_bytes.min(FILE_SIZE_MAX_BYTES)
+}
+
+/// Applies a report to the inode of a regular file (the caller stores it). Others are left alone.
+pub fn apply(t: &mut Txn<'_>, inode: &mut Inode, report: &WriteReport, worth: Worth) -> Result<()> {
+    let Worth { is_news, tells_allocation } = worth;
+    let allocated_bytes = report.allocated_bytes.filter(|_| tells_allocation);
     let now = t.now;
     let Some(file) = &mut inode.file else { return Ok(()) };
     if file.layout.inline {
@@ -41,22 +57,22 @@ pub fn apply(t: &mut Txn<'_>, inode: &mut Inode, report: &WriteReport, is_news: 
                 file.unsynced.push((*stripe, *term));
             }
         }
-        if let Some(allocated) = report.allocated_bytes.filter(|_| !file.layout.inline) {
-            inode.allocated_bytes = allocated;
+        if let Some(allocated) = allocated_bytes.filter(|_| !file.layout.inline) {
+            inode.allocated_bytes = allocated.min(FILE_SIZE_MAX_BYTES);
         }
     }
     let ino = inode.ino;
-    if is_news && report.allocated_bytes.is_some() {
+    if is_news && allocated_bytes.is_some() {
         t.after(move |live| _ = live.uncounted.remove(&ino));
-    } else if is_news && report.written {
-        // Others may have written what this writer does not know of.
+    } else if is_news && (report.written || report.allocated_bytes.is_some()) {
+        // Others may have written what this writer does not know of, or it is not believed.
         let owners = inode.owners();
         t.after(move |live| live.uncount(ino, owners));
     }
     if report.truncate_epoch < inode.truncate_epoch {
         return Ok(());
     }
-    inode.size_bytes = inode.size_bytes.max(report.end_bytes);
+    inode.size_bytes = inode.size_bytes.max(told_size(report));
     let written = report.written && is_news;
     if written && report.attr_epoch >= inode.attr_epoch {
         inode.mtime = written_time(inode.mtime, report.written_at, now);

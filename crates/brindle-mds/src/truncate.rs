@@ -127,7 +127,7 @@ async fn cut_objects(mdt: &Mdt, file: &Inode, size_bytes: u64) -> Result<Made> {
             answers.push(answer?);
         }
     }
-    let allocated_bytes = answers.iter().map(|(_, answer)| answer.allocated_bytes).sum();
+    let allocated_bytes = attrs::sum_bytes(answers.iter().map(|(_, answer)| answer.allocated_bytes));
     let last = answers.iter().map(|(stripe, _)| *stripe).find(|stripe| last == Some(*stripe));
     Ok(Made { epoch: file.truncate_epoch, allocated_bytes, last })
 }

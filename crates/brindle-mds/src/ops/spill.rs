@@ -182,7 +182,7 @@ async fn spill(
     let least = round_up(req.offset.saturating_add(req.len_bytes));
     let range = match part {
         Part::Rest if end - start <= SPILL_COPY_MAX_BYTES => start..full.end,
-        Part::Rest => start..least.max(start + OVERLAY_BYTES).min(full.end),
+        Part::Rest => start..least.max(start.saturating_add(OVERLAY_BYTES)).min(full.end),
         Part::Least => start..least.min(full.end),
     };
     // Holes take no room, and most of what is to be written may lie in what moves.

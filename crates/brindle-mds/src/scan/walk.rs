@@ -286,7 +286,7 @@ impl<'a, R: Rows> Walk<'a, R> {
             self.page.sums.push(sum);
         }
         let (Some(sum), Some(inode)) = (self.page.sums.last_mut(), inode) else { return };
-        let allocated_bytes = inode.allocated_bytes.next_multiple_of(BLOCK_BYTES);
+        let allocated_bytes = inode.allocated_bytes.checked_next_multiple_of(BLOCK_BYTES).unwrap_or(u64::MAX);
         let has_size = matches!(inode.kind, FileType::Regular | FileType::Symlink);
         let size_bytes = if has_size { inode.size_bytes } else { 0 };
         if inode.nlink > 1 && !inode.is_dir() {

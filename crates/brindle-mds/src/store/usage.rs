@@ -66,12 +66,13 @@ pub struct Delta {
 impl Delta {
     /// Usage of one inode, times `sign`.
     pub fn of(inode: &Inode, sign: i64) -> Delta {
-        Delta { inodes: sign, bytes: sign.saturating_mul(inode.allocated_bytes as i64) }
+        let bytes = i64::try_from(inode.allocated_bytes).unwrap_or(i64::MAX);
+        Delta { inodes: sign, bytes: sign.saturating_mul(bytes) }
     }
 
     /// Adds another change.
     pub fn add(&mut self, other: Delta) {
-        self.inodes += other.inodes;
+        self.inodes = self.inodes.saturating_add(other.inodes);
         self.bytes = self.bytes.saturating_add(other.bytes);
     }
 }

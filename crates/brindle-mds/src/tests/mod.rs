@@ -1,6 +1,7 @@
 //! Tests drive an MDT directly: a memory disk, simulated clients and OSTs.
 
 mod disk;
+mod extremes;
 mod rig;
 
 mod access_times;
@@ -11,6 +12,7 @@ mod cuts;
 mod destroys;
 mod fuzz;
 mod golden;
+mod hostile;
 mod hsm;
 mod leases;
 mod model;

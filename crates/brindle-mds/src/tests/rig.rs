@@ -210,12 +210,33 @@ impl OstCalls for Arc<FakeOsts> {
     }
 }
 
+/// Longest object that is kept here, in bytes.
+const OBJECT_MAX_BYTES: u64 = 64 << 20;
+
+/// Whether a request is about more bytes than are kept here.
+fn is_too_large(op: Op, body: &Bytes) -> bool {
+    let end = match op {
+        Op::TruncateObject => decode_body::<TruncateObjectReq>(body).expect("decodes").len_bytes,
+        Op::Write => decode_body::<WriteReq>(body).expect("decodes").offset,
+        Op::CopyRange => {
+            let req = decode_body::<CopyRangeReq>(body).expect("decodes");
+            req.offset.saturating_add(req.len_bytes)
+        }
+        _ => 0,
+    };
+    end > OBJECT_MAX_BYTES
+}
+
 impl FakeOsts {
     fn answer(&self, ost: u16, op: Op, body: Bytes, bulk: Vec<Bytes>) -> Result<Frame> {
         let frame = Frame::new(Header { op: op as u16, ..Header::default() }, body).with_bulk(bulk);
         self.calls.lock().push((ost, op));
         if self.broken.lock().contains(&ost) || self.refused.lock().contains(&op) {
             let refused = encode_body(&Err::<(), _>(Fault::new(Code::OstIo)));
+            return Ok(Frame::reply_to(&frame.header, refused));
+        }
+        if is_too_large(op, &frame.body) {
+            let refused = encode_body(&Err::<(), _>(Fault::new(Code::TooLarge)));
             return Ok(Frame::reply_to(&frame.header, refused));
         }
         let mut objects = self.objects.lock();
