@@ -40,6 +40,10 @@ pub const LAPSE_MS: u64 = 20_000;
 /// Time for which no request waits again for an OST that did not answer, or for a count that took too long.
 const PUT_OFF_MS: u64 = 10_000;
 
+/// Most bytes that a session of a limited host can hold of an owner where nothing is known of it, after a restart or with a new limit: its
+/// largest buffer.
+const UNKNOWN_ROOM_MAX_BYTES: u64 = 64 << 20;
+
 /// Bytes that an owner may use under a soft limit whose grace time is not over, without a hard limit.
 const UNTIL_GRACE_ENDS_BYTES: u64 = 1 << 62;
 
@@ -63,10 +67,10 @@ struct Rooms {
     /// [`QuotaTable::changes`] when the limit began.
     begun: u32,
     by_session: BTreeMap<SessionId, Room>,
-    /// Bytes that were written, perhaps, and are perhaps in no counter: all of them, ever.
-    added_bytes: u64,
-    /// Value of `added_bytes` when the OSTs were asked last.
-    added_when_counted: u64,
+    /// Bytes that were written, perhaps, and are perhaps in no counter.
+    uncounted_bytes: u64,
+    /// Bytes that counts have taken out of `uncounted_bytes`, modulo 2^64.
+    counted_bytes: u64,
     /// Number of times that an unknown number of bytes became uncounted; `doubts_cleared`: its value when the
     /// OSTs were asked last.
     doubts: u64,
@@ -119,7 +123,8 @@ pub enum Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counting {
     begun: u32,
-    added_bytes: u64,
+    uncounted_bytes: u64,
+    counted_bytes: u64,
     doubts: u64,
 }
 
@@ -127,13 +132,13 @@ impl Rooms {
     fn new(begun: u32) -> Rooms {
         // The owner may have written bytes before it had a limit.
         let doubts = 1;
-        let (added_bytes, added_when_counted, doubts_cleared) = (0, 0, 0);
+        let (uncounted_bytes, counted_bytes, doubts_cleared) = (0, 0, 0);
         let (by_session, put_off_until, slow_until) = (BTreeMap::new(), Mono::default(), Mono::default());
         Rooms {
             begun,
             by_session,
-            added_bytes,
-            added_when_counted,
+            uncounted_bytes,
+            counted_bytes,
             doubts,
             doubts_cleared,
             put_off_until,
@@ -142,7 +147,15 @@ impl Rooms {
     }
 
     fn add(&mut self, bytes: u64) {
-        self.added_bytes = self.added_bytes.saturating_add(bytes);
+        self.uncounted_bytes = self.uncounted_bytes.saturating_add(bytes);
+    }
+
+    /// The OSTs have told of all that was uncounted when they were asked. Of that, other counts may have told meanwhile.
+    fn take_out(&mut self, counting: &Counting) {
+        let by_others = self.counted_bytes.wrapping_sub(counting.counted_bytes);
+        let bytes = counting.uncounted_bytes.saturating_sub(by_others).min(self.uncounted_bytes);
+        self.uncounted_bytes -= bytes;
+        self.counted_bytes = self.counted_bytes.wrapping_add(bytes);
     }
 
     fn is_in_doubt(&self, now: Mono) -> bool {
@@ -151,16 +164,12 @@ impl Rooms {
 
     /// Whether the OSTs may know better.
     fn is_to_count(&self, now: Mono) -> bool {
-        now >= self.slow_until && (self.is_in_doubt(now) || self.uncounted_bytes() > 0)
+        now >= self.slow_until && (self.is_in_doubt(now) || self.uncounted_bytes > 0)
     }
 
     fn put_off(&mut self, now: Mono) {
         self.doubts = self.doubts.max(self.doubts_cleared + 1);
         self.put_off_until = now.plus_ms(PUT_OFF_MS);
-    }
-
-    fn uncounted_bytes(&self) -> u64 {
-        self.added_bytes.saturating_sub(self.added_when_counted)
     }
 }
 
@@ -314,6 +323,15 @@ impl QuotaTable {
         Some(self.rooms.entry(owner).or_insert_with(|| Rooms::new(begun)))
     }
 
+    /// What a session of a limited host says of its room, as far as it can be true: a mount holds and has written of a limit at most what it
+    /// was given. More would keep others of the same owner from writing.
+    pub fn believed(&self, owner: Owner, session: SessionId, told: RoomUse) -> RoomUse {
+        let given = self.rooms.get(&owner).and_then(|rooms| rooms.by_session.get(&session));
+        let most = given.map_or(UNKNOWN_ROOM_MAX_BYTES, |room| room.bytes);
+        let RoomUse { held_bytes, uncounted_bytes } = told;
+        RoomUse { held_bytes: held_bytes.min(most), uncounted_bytes: uncounted_bytes.min(most) }
+    }
+
     /// Bytes were written for `owner` that are counted only when the OSTs are asked.
     pub fn add_uncounted(&mut self, owner: Owner, bytes: u64) {
         if let Some(rooms) = self.rooms_mut(owner) {
@@ -333,7 +351,8 @@ impl QuotaTable {
     /// Count to make at the OSTs; `None` if there is nothing to ask for.
     pub fn counting(&self, owner: Owner, now: Mono) -> Option<Counting> {
         let rooms = self.rooms.get(&owner).filter(|rooms| rooms.is_to_count(now))?;
-        Some(Counting { begun: rooms.begun, added_bytes: rooms.added_bytes, doubts: rooms.doubts })
+        let Rooms { begun, uncounted_bytes, counted_bytes, doubts, .. } = *rooms;
+        Some(Counting { begun, uncounted_bytes, counted_bytes, doubts })
     }
 
     /// Takes in a count of the OSTs. Bytes on OSTs that did not answer stay in doubt; no client writes to
@@ -354,7 +373,7 @@ impl QuotaTable {
                 return;
             }
         }
-        rooms.added_when_counted = rooms.added_when_counted.max(counting.added_bytes);
+        rooms.take_out(&counting);
     }
 
     /// A session has ended: nobody knows what became of its room.
@@ -391,7 +410,7 @@ impl QuotaTable {
         });
         rooms.add(lapsed_bytes);
         let others = rooms.by_session.values().map(|other| other.bytes);
-        let taken = [used_bytes, rooms.uncounted_bytes(), room.held_bytes].into_iter().chain(others);
+        let taken = [used_bytes, rooms.uncounted_bytes, room.held_bytes].into_iter().chain(others);
         let left = bytes_max.saturating_sub(taken.fold(0, u64::saturating_add));
         let is_certain = doubts == Doubts::Pass || !rooms.is_in_doubt(now);
         let bytes = match left >= wanted_bytes && is_certain {
@@ -476,6 +495,52 @@ mod tests {
         let counting = limits.counting(BOB, NOW).expect("there is something to count");
         limits.counted(BOB, counting, Outcome::All, NOW);
         assert_eq!(limits.counting(BOB, NOW), None);
+    }
+
+    #[test]
+    fn a_limited_host_is_believed_to_hold_what_it_was_given() {
+        let mut limits = limited(1 << 30);
+        let all = RoomUse { held_bytes: u64::MAX, uncounted_bytes: u64::MAX };
+        let unknown = limits.believed(BOB, B, all);
+        assert_eq!((unknown.held_bytes, unknown.uncounted_bytes), (64 << 20, 64 << 20));
+        assert_eq!(give(&mut limits, (BOB, 0), B, (NOTHING, 4096), NOW), Some(32 << 20));
+        let known = limits.believed(BOB, B, all);
+        assert_eq!((known.held_bytes, known.uncounted_bytes), (32 << 20, 32 << 20));
+        let less = RoomUse { held_bytes: 7, uncounted_bytes: 8 };
+        assert_eq!(limits.believed(BOB, B, less), less);
+        give(&mut limits, (BOB, 0), B, (known, 0), NOW);
+        assert!(give(&mut limits, (BOB, 0), A, (NOTHING, 4096), NOW) > Some(4096), "others go on");
+    }
+
+    #[test]
+    fn no_number_that_a_mount_tells_is_kept_behind_a_count() {
+        let mut limits = limited(1 << 20);
+        let held = RoomUse { held_bytes: u64::MAX, uncounted_bytes: 0 };
+        give(&mut limits, (BOB, 0), A, (held, 0), NOW);
+        limits.add_uncounted(BOB, u64::MAX);
+        limits.end(A);
+        count(&mut limits);
+        limits.add_uncounted(BOB, 1 << 20);
+        assert_eq!(give(&mut limits, (BOB, 0), B, (NOTHING, 1), NOW), Some(0), "the limit is reached");
+    }
+
+    #[test]
+    fn counts_at_the_same_time_take_nothing_out_twice() {
+        let left = |limits: &QuotaTable| limits.rooms[&BOB].uncounted_bytes;
+        for is_first_first in [true, false] {
+            let mut limits = limited(1 << 20);
+            limits.add_uncounted(BOB, 100);
+            let first = limits.counting(BOB, NOW).expect("there is something to count");
+            let same = limits.counting(BOB, NOW).expect("there is something to count");
+            limits.add_uncounted(BOB, 50);
+            let second = limits.counting(BOB, NOW).expect("there is something to count");
+            limits.add_uncounted(BOB, 7);
+            let (one, other) = if is_first_first { (first, second) } else { (second, first) };
+            limits.counted(BOB, one, Outcome::All, NOW);
+            limits.counted(BOB, same, Outcome::All, NOW);
+            limits.counted(BOB, other, Outcome::All, NOW);
+            assert_eq!(left(&limits), 7);
+        }
     }
 
     #[test]

@@ -73,10 +73,14 @@ struct Room<const OWNERS: usize> {
 }
 
 impl<const OWNERS: usize> AskOf<OWNERS> {
-    async fn room(&self, mdt: &Mdt, call: &Call) -> Result<Room<OWNERS>> {
+    async fn room(mut self, mdt: &Mdt, call: &Call) -> Result<Room<OWNERS>> {
         {
             let mut live = mdt.live_mut();
             check_session(&live, call)?;
+            if call.admission().is_some() {
+                let believed = |(owner, told)| (owner, live.limits.believed(owner, call.session, told));
+                self.owners = self.owners.map(believed);
+            }
             let add =
                 |(owner, room): &(Owner, RoomUse)| live.limits.add_uncounted(*owner, room.uncounted_bytes);
             self.owners.iter().for_each(add);
