@@ -112,6 +112,14 @@ fn add_handle(
     if t.live().opens.count() >= OPENS_MAX {
         return Err(Fault::new(Code::TooManyOpens).into());
     }
+    if t.live().opens.get(inode.ino, session, handle).is_some_and(|known| !known.is_of(access)) {
+        // The handle that it replaced would never be closed, and whoever waits for its end would wait for ever.
+        return Err(Fault::new(Code::BadHandle)
+            .subject(inode.ino.fid().to_string())
+            .why(format!("its client has handle {handle} of it open already, for other access"))
+            .data("nothing was changed")
+            .into());
+    }
     if access.write && !inode.open_for_write {
         inode.open_for_write = true;
         inode.data_version = t.pair();

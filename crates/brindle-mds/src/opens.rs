@@ -28,6 +28,18 @@ pub struct Handle {
     pub execute: bool,
 }
 
+impl Handle {
+    /// The handle of an open with this access.
+    pub fn of(access: Access) -> Handle {
+        Handle { read: access.read, write: access.write, execute: access.execute }
+    }
+
+    /// Whether an open with this access makes the same handle.
+    pub fn is_of(self, access: Access) -> bool {
+        self == Handle::of(access)
+    }
+}
+
 /// Writers of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writing {
@@ -126,7 +138,7 @@ impl Opens {
     /// Adds a handle in a mode that [`Opens::decide`] granted.
     pub fn add(&mut self, ino: Ino, session: SessionId, handle: u64, access: Access, mode: OpenMode) {
         let opens = self.inodes.entry(ino).or_default();
-        let entry = Handle { read: access.read, write: access.write, execute: access.execute };
+        let entry = Handle::of(access);
         match mode {
             OpenMode::Exclusive => opens.exclusive = Some(session),
             OpenMode::Cached => _ = opens.cached.insert(session),
