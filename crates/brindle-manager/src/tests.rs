@@ -520,6 +520,20 @@ async fn passwords_cannot_be_tried_without_end() {
 }
 
 #[tokio::test]
+async fn refusals_are_noted_once_and_apart_from_changes() {
+    let desk = Desk::with_users();
+    let wrong = || {
+        request(None, Method::POST, "/api/v1/session", json!({ "name": "ada", "password": "a wrong one" }))
+    };
+    for _ in 0..3 * OF_ADDRESS_MAX {
+        drop(desk.send_from(wrong(), "10.0.0.1:1").await);
+    }
+    let codes: Vec<String> = desk.manager.audit.last().into_iter().map(|record| record.code).collect();
+    let of = |code: &str| codes.iter().filter(|known| *known == code).count();
+    assert_eq!((of("E5040"), of("E5043")), (OF_ADDRESS_MAX as usize, 1), "{codes:?}");
+}
+
+#[tokio::test]
 async fn changes_are_audited_without_passwords() {
     let desk = Desk::with_users();
     let ada = desk.log_in("ada").await;

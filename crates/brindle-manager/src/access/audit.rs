@@ -1,4 +1,7 @@
 //! The audit log: who changed what, from where, and how it went. `audit.log`, a line of JSON each; one older file is kept.
+//!
+//! Anybody who reaches the manager can be refused as often as he likes. So refused log-ins have a file of their own,
+//! `refused-log-ins.log`, with an older one: they push no change out.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -13,13 +16,13 @@ use parking_lot::Mutex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Name of the file.
-const FILE: &str = "audit.log";
-/// Name of the older file.
-const OLDER: &str = "audit.log.1";
+/// Names of the file of changes and of the older one.
+const CHANGES: Names = Names { file: "audit.log", older: "audit.log.1" };
+/// Names of the file of refused log-ins and of the older one.
+const REFUSED: Names = Names { file: "refused-log-ins.log", older: "refused-log-ins.log.1" };
 /// A file of this size becomes the older one.
 const FILE_MAX_BYTES: u64 = 16 << 20;
-/// Records that are kept in memory and shown.
+/// Records that are kept in memory and shown, of each file.
 pub const SHOWN_MAX: usize = 500;
 /// Longest text of a field.
 const TEXT_MAX_CHARS: usize = 400;
@@ -47,13 +50,45 @@ pub struct AuditRecord {
 pub struct Audit {
     dir: PathBuf,
     clock: Arc<dyn Clock>,
-    log: Mutex<Log>,
+    changes: Mutex<Log>,
+    refused: Mutex<Log>,
 }
 
+#[derive(Clone, Copy)]
+struct Names {
+    file: &'static str,
+    older: &'static str,
+}
+
+/// A file of records, and the last ones in memory.
 struct Log {
+    names: Names,
     file: File,
     bytes: u64,
     shown: VecDeque<AuditRecord>,
+}
+
+impl Log {
+    fn open(dir: &Path, names: Names) -> std::io::Result<Log> {
+        let (file, bytes) = open(dir, names)?;
+        let mut shown = VecDeque::new();
+        for name in [names.older, names.file] {
+            read(&dir.join(name), &mut shown)?;
+        }
+        Ok(Log { names, file, bytes, shown })
+    }
+
+    fn add(&mut self, dir: &Path, record: AuditRecord) -> std::io::Result<()> {
+        let line = serde_json::to_string(&record).expect("plain fields always serialise") + "\n";
+        if self.bytes + line.len() as u64 > FILE_MAX_BYTES {
+            std::fs::rename(dir.join(self.names.file), dir.join(self.names.older))?;
+            (self.file, self.bytes) = open(dir, self.names)?;
+        }
+        self.file.write_all(line.as_bytes())?;
+        self.bytes += line.len() as u64;
+        remember(&mut self.shown, record);
+        Ok(())
+    }
 }
 
 /// Who does something, and from where.
@@ -68,12 +103,8 @@ pub struct Doer {
 impl Audit {
     /// Opens the log in a directory.
     pub fn open(dir: &Path, clock: Arc<dyn Clock>) -> Result<Audit> {
-        let (file, bytes) = open(dir).map_err(|e| cannot(dir, &e))?;
-        let mut shown = VecDeque::new();
-        for name in [OLDER, FILE] {
-            read(&dir.join(name), &mut shown).map_err(|e| cannot(dir, &e))?;
-        }
-        Ok(Audit { dir: dir.to_owned(), clock, log: Mutex::new(Log { file, bytes, shown }) })
+        let open = |names| Log::open(dir, names).map(Mutex::new).map_err(|e| cannot(dir, &e));
+        Ok(Audit { dir: dir.to_owned(), clock, changes: open(CHANGES)?, refused: open(REFUSED)? })
     }
 
     /// Notes what somebody does. Whoever is about to change something does not if this fails.
@@ -85,7 +116,29 @@ impl Audit {
         outcome: &str,
         code: Option<Code>,
     ) -> Result<()> {
-        let record = AuditRecord {
+        let record = self.record(doer, action, subject, outcome, code);
+        let mut log = self.changes.lock();
+        log.add(&self.dir, record).and_then(|()| log.file.sync_data()).map_err(|e| cannot(&self.dir, &e))
+    }
+
+    /// Notes a log-in that was refused. Nothing was changed: nobody waits for the disk, and the refusal does not depend on it.
+    pub fn note_refused_log_in(&self, doer: &Doer, action: &str, code: Code) {
+        let record = self.record(doer, action, "", "refused", Some(code));
+        let noted = self.refused.lock().add(&self.dir, record);
+        if let Err(e) = noted.map_err(|e| cannot(&self.dir, &e)) {
+            tracing::warn!(code = %e.code, from = %doer.from, "a refused log-in is not noted: {e}");
+        }
+    }
+
+    fn record(
+        &self,
+        doer: &Doer,
+        action: &str,
+        subject: &str,
+        outcome: &str,
+        code: Option<Code>,
+    ) -> AuditRecord {
+        AuditRecord {
             at_s: self.clock.wall().secs,
             user: shortened(&doer.user),
             from: shortened(&doer.from),
@@ -93,25 +146,17 @@ impl Audit {
             subject: shortened(subject),
             outcome: outcome.to_owned(),
             code: code.map(|code| code.to_string()).unwrap_or_default(),
-        };
-        let line = serde_json::to_string(&record).expect("plain fields always serialise") + "\n";
-        let mut log = self.log.lock();
-        if log.bytes + line.len() as u64 > FILE_MAX_BYTES {
-            std::fs::rename(self.dir.join(FILE), self.dir.join(OLDER)).map_err(|e| cannot(&self.dir, &e))?;
-            (log.file, log.bytes) = open(&self.dir).map_err(|e| cannot(&self.dir, &e))?;
         }
-        log.file
-            .write_all(line.as_bytes())
-            .and_then(|()| log.file.sync_data())
-            .map_err(|e| cannot(&self.dir, &e))?;
-        log.bytes += line.len() as u64;
-        remember(&mut log.shown, record);
-        Ok(())
     }
 
     /// The last records, the newest first.
     pub fn last(&self) -> Vec<AuditRecord> {
-        self.log.lock().shown.iter().rev().cloned().collect()
+        let changes = self.changes.lock().shown.iter().rev().cloned().collect::<Vec<_>>();
+        let refused = self.refused.lock().shown.iter().rev().cloned().collect::<Vec<_>>();
+        let mut all = [changes, refused].concat();
+        // (Stable: records of one second keep their order.)
+        all.sort_by_key(|record| std::cmp::Reverse(record.at_s));
+        all
     }
 }
 
@@ -126,8 +171,8 @@ fn remember(shown: &mut VecDeque<AuditRecord>, record: AuditRecord) {
     shown.push_back(record);
 }
 
-fn open(dir: &Path) -> std::io::Result<(File, u64)> {
-    let file = OpenOptions::new().create(true).append(true).mode(0o600).open(dir.join(FILE))?;
+fn open(dir: &Path, names: Names) -> std::io::Result<(File, u64)> {
+    let file = OpenOptions::new().create(true).append(true).mode(0o600).open(dir.join(names.file))?;
     let bytes = file.metadata()?.len();
     Ok((file, bytes))
 }
@@ -163,7 +208,7 @@ mod tests {
         let doer = Doer { user: "ada".to_owned(), from: "127.0.0.1".to_owned() };
         let audit = Audit::open(dir.path(), Hand::new()).unwrap();
         audit.note(&doer, "target.stop", "dev-OST0000", "accepted", None).unwrap();
-        let path = dir.path().join(FILE);
+        let path = dir.path().join(CHANGES.file);
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         let mut file = OpenOptions::new().append(true).open(&path).unwrap();
         file.write_all(b"{\"at_s\":1,\"us\n").unwrap();
@@ -174,5 +219,30 @@ mod tests {
         assert_eq!(last[0].action, "target.start");
         assert_eq!(last[0].code, Code::TargetDown.to_string());
         assert_eq!(last[1].subject, "dev-OST0000");
+    }
+
+    #[test]
+    fn refused_log_ins_push_no_change_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let audit = Audit::open(dir.path(), Hand::new()).unwrap();
+        let ada = Doer { user: "ada".to_owned(), from: "127.0.0.1".to_owned() };
+        audit.note(&ada, "target.stop", "dev-OST0000", "done", None).unwrap();
+        let mallory = Doer { user: "\u{1}".repeat(5000), from: "192.0.2.1".to_owned() };
+        let line_bytes = {
+            audit.note_refused_log_in(&mallory, "log-in", Code::LogInRefused);
+            audit.refused.lock().bytes
+        };
+        for _ in 0..3 * FILE_MAX_BYTES / line_bytes {
+            audit.note_refused_log_in(&mallory, "log-in", Code::LogInRefused);
+        }
+        for audit in [audit, Audit::open(dir.path(), Hand::new()).unwrap()] {
+            let last = audit.last();
+            assert!(last.iter().any(|record| record.action == "target.stop"));
+            assert!(last.iter().any(|record| record.code == Code::LogInRefused.to_string()));
+            assert!(last.len() <= 2 * SHOWN_MAX);
+        }
+        let bytes: u64 =
+            std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().metadata().unwrap().len()).sum();
+        assert!(bytes <= 3 * FILE_MAX_BYTES, "{bytes} bytes");
     }
 }

@@ -35,15 +35,18 @@ fn begin(call: &Call, user: &str, role: Role) -> Result<SessionView> {
 pub async fn log_in(call: Arc<Call>, request: LogInReq) -> Result<SessionView> {
     let (manager, address) = (&call.manager, call.peer.0.ip());
     let doer = call.doer_named(request.name.clone());
-    if let Err(fault) = manager.attempts.begin(address, &request.name) {
-        manager.audit.note(&doer, "log-in", "", "refused", Some(fault.code))?;
-        return Err(fault);
+    let exists = manager.users.role(&request.name).is_some();
+    if let Err(refused) = manager.attempts.begin_for(address, &request.name, exists) {
+        if refused.is_first {
+            manager.audit.note_refused_log_in(&doer, "log-in", refused.fault.code);
+        }
+        return Err(refused.fault);
     }
     let LogInReq { name, password } = request;
     let fits = manager.has_password(&name, &password).await?;
     let role = manager.users.role(&name).filter(|_| fits);
     let Some(role) = role else {
-        manager.audit.note(&doer, "log-in", "", "refused", Some(Code::LogInRefused))?;
+        manager.audit.note_refused_log_in(&doer, "log-in", Code::LogInRefused);
         return Err(Fault::new(Code::LogInRefused).why("there is no user of this name with this password"));
     };
     manager.attempts.succeeded(address, &name);
@@ -60,7 +63,7 @@ pub async fn first(call: Arc<Call>, request: FirstReq) -> Result<SessionView> {
     let taken = match manager.first.take(&token) {
         Ok(taken) => taken,
         Err(fault) => {
-            manager.audit.note(&doer, "log-in.first", "", "refused", Some(fault.code))?;
+            manager.audit.note_refused_log_in(&doer, "log-in.first", fault.code);
             return Err(fault);
         }
     };
