@@ -3,6 +3,7 @@
 pub mod assets;
 pub mod headers;
 pub mod local;
+mod patience;
 pub mod serve;
 pub mod tls;
 pub mod validity;

@@ -1,4 +1,4 @@
-//! Connections: bounded in number; whoever is slow with a handshake or a request is let go.
+//! Connections: bounded in number, and by address; whoever is slow with a handshake or a request, or does not read what is sent, is let go.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,6 +18,7 @@ use tower::ServiceExt as _;
 
 use super::Peer;
 use super::local::Local;
+use super::patience::{Impatient, Place, Shares};
 use super::tls::Tls;
 
 /// Connections at once; further ones wait to be accepted.
@@ -26,6 +27,8 @@ const CONNECTIONS_MAX: usize = 512;
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 /// How long the head of a request may take, and how long a connection may be without one.
 const HEAD_LIMIT: Duration = Duration::from_secs(30);
+/// How long a browser may take nothing of what is sent to it.
+const UNREAD_LIMIT: Duration = Duration::from_secs(30);
 /// Pause after a connection that could not be accepted, because there are no descriptors left, say.
 pub(super) const PAUSE: Duration = Duration::from_millis(100);
 
@@ -70,6 +73,7 @@ impl Listening {
     /// Serves until the future is dropped.
     pub async fn run(self, router: Router) {
         let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let shares = Shares::default();
         let acceptor = self.tls.map(|tls| TlsAcceptor::from(tls.config));
         loop {
             let permit = room.clone().acquire_owned().await.expect("the semaphore is never closed");
@@ -81,7 +85,11 @@ impl Listening {
                     continue;
                 }
             };
-            tokio::spawn(connection(stream, peer, acceptor.clone(), router.clone(), permit));
+            let Some(place) = shares.take(peer.ip()) else {
+                tracing::debug!(%peer, "a connection is closed: its address has too many");
+                continue;
+            };
+            tokio::spawn(connection(stream, peer, acceptor.clone(), router.clone(), (permit, place)));
         }
     }
 }
@@ -91,12 +99,13 @@ async fn connection(
     peer: SocketAddr,
     acceptor: Option<TlsAcceptor>,
     router: Router,
-    _room: OwnedSemaphorePermit,
+    _room: (OwnedSemaphorePermit, Place),
 ) {
     // Live events are small, and are wanted at once.
     if let Err(e) = stream.set_nodelay(true) {
         tracing::debug!(%peer, error = %e, "cannot switch the delay of small packets off");
     }
+    let stream = Impatient::new(stream, UNREAD_LIMIT);
     let Some(acceptor) = acceptor else {
         requests(stream, Peer(peer), false, router).await;
         return;
