@@ -78,17 +78,10 @@ pub(crate) fn join(rows: &Rows, req: &JoinReq, now_s: i64) -> Result<(Vec<Change
             return Ok((vec![used_token(token, used), Change::Removed(old), Change::Host(row.clone())], row));
         }
         if row.key != key {
-            return Err(Fault::new(Code::HostNameInUse)
-                .what("cannot let the host join:")
-                .subject(req.host.clone())
-                .why(format!(
-                    "a host of this name has joined with the key {}, this one has {}",
-                    KeyId(row.key),
-                    KeyId(key)
-                ))
-                .data("nothing was changed"));
+            return Err(name_in_use(row, KeyId(key)));
         }
-        // The answer was lost, or it joins again to have other roles.
+        check_keeps_roles(row, &token.roles, now_s)?;
+        // The answer was lost, or it joins again to have more roles.
         let row = HostRow {
             roles: token.roles.clone(),
             certificate_ends_s: certificate_ends_s(now_s).max(row.certificate_ends_s),
@@ -108,6 +101,38 @@ pub(crate) fn join(rows: &Rows, req: &JoinReq, now_s: i64) -> Result<(Vec<Change
         assignments: Vec::new(),
     };
     Ok((vec![used_token(token, used), Change::Host(row.clone())], row))
+}
+
+fn name_in_use(row: &HostRow, key: KeyId) -> Fault {
+    Fault::new(Code::HostNameInUse)
+        .what("cannot let the host join:")
+        .subject(row.name.clone())
+        .why(format!("a host of this name has joined with the key {}, this one has {key}", KeyId(row.key)))
+        .data("nothing was changed")
+}
+
+/// Refuses to take roles from a host that keeps its key: until its certificate ends, the host could show that one, and go on with the roles that
+/// stand in it. Every server knows the keys of hosts that were removed.
+fn check_keeps_roles(row: &HostRow, roles: &str, now_s: i64) -> Result<()> {
+    let lost: Vec<&str> =
+        row.roles.split(',').filter(|role| roles.split(',').all(|kept| kept != *role)).collect();
+    if lost.is_empty() || row.certificate_ends_s.saturating_add(DAY_S) < now_s {
+        return Ok(());
+    }
+    let host = &row.name;
+    Err(Fault::new(Code::BadToken)
+        .what("cannot let the host join again:")
+        .subject(host.clone())
+        .why(format!(
+            "the token is for {roles}, and the host has joined as {}: its certificate would let it go on as {}",
+            row.roles,
+            lost.join(", ")
+        ))
+        .data("nothing was changed")
+        .next(format!(
+            "take the host out first (brindle node remove {host}; on it, remove identity.pem), then brindle join with a new token; \
+             or make a token with all its roles"
+        )))
 }
 
 fn used_token(token: &TokenRow, used_by: Option<(String, [u8; 32])>) -> Change {

@@ -123,6 +123,30 @@ fn tokens_end_and_are_for_one_host_if_so_made_and_cannot_be_guessed() {
 }
 
 #[test]
+fn a_host_that_keeps_its_key_keeps_its_roles() {
+    let mut world = World::default();
+    let key = world.joined("n1", "client,admin");
+    let less = world.token("client", "n1");
+    let fault = world.join(&less, "n1", &key, NOW_S).unwrap_err();
+    assert_eq!((fault.code, world.rows.host("n1").unwrap().roles.as_str()), (Code::BadToken, "client,admin"));
+    assert!(fault.why[0].contains("go on as admin"), "{fault}");
+    let more = world.token("client,agent,admin", "n1");
+    assert_eq!(world.join(&more, "n1", &key, NOW_S).unwrap().roles, "client,agent,admin");
+    world.join(&more, "n1", &key, NOW_S).expect("the answer was lost");
+    // A certificate that has ended gives nothing, and a host that was removed joins as whatever it is to be.
+    let ends_s = world.rows.host("n1").unwrap().certificate_ends_s;
+    let late = CreateTokenReq { roles: "client".into(), host: "n1".into(), lifetime_s: 3600 };
+    let (secret, late_s) = (Secret::generate().unwrap(), ends_s + 3 * 24 * 3600);
+    let made = decide::create_token(&world.rows, &late, (secret.id(), secret.hash()), late_s);
+    world.apply(made.unwrap().0);
+    assert_eq!(world.join(&secret, "n1", &key, late_s).unwrap().roles, "client");
+    // With another key, made for this very host, it takes the name over, and the old key is out.
+    let (again, other) = (world.token("client", "n2"), HostKey::generate().unwrap());
+    world.joined("n2", "client,server");
+    assert_eq!(world.join(&again, "n2", &other, NOW_S).unwrap().roles, "client");
+}
+
+#[test]
 fn a_removed_key_stays_out_and_its_name_is_free() {
     let mut world = World::default();
     let key = world.joined("c1", "client");
