@@ -10,6 +10,8 @@
 //! | with a certificate | the name in the certificate |
 //! | without one (mode `none`) | its address, then the name that it claims |
 //!
+//! An address that a nodemap limits is one of no server and of no administrator, whatever the program there says ([`Nodemaps::check_claim`]).
+//!
 //! Hosts that no nodemap names are those of the default nodemap, unless their certificate has the role server, agent or admin.
 
 use std::collections::BTreeMap;
@@ -20,6 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use brindle_auth::HostRole;
 use brindle_stdx::watch;
+use brindle_types::{Code, Fault};
 use brindle_wire::Cred;
 use brindle_wire::mgs::id_map::{IdMap, MappedNodemap};
 use brindle_wire::mgs::nodemap::{DEFAULT_NODEMAP, NOBODY, Nodemap, Squash};
@@ -232,17 +235,27 @@ impl Table {
         table
     }
 
+    /// What the range says that the address of a connection lies in, if nothing proves who the other end is.
+    fn of_range(&self, conn: &ServerConn) -> Option<&Option<Arc<Limits>>> {
+        if conn.proof().is_some() || conn.is_of_this_machine() {
+            return None;
+        }
+        let address = conn.peer().host.parse::<IpAddr>().ok()?.to_canonical();
+        self.by_address.iter().find(|(range, _)| range.has(address)).map(|(_, limits)| limits)
+    }
+
     fn of(&self, conn: &ServerConn) -> Option<Arc<Limits>> {
+        let of_range = self.of_range(conn);
+        // What limits a host by its address does not depend on what a program there says that it is.
+        if let Some(Some(limits)) = of_range {
+            return Some(limits.clone());
+        }
         if is_trusted(conn) {
             return None;
         }
         let principal = conn.principal();
         let Some(proof) = conn.proof() else {
-            let address = conn.peer().host.parse::<IpAddr>().ok().map(|a| a.to_canonical());
-            let of_range =
-                |(range, _): &&(AddressRange, _)| address.is_some_and(|address| range.has(address));
-            let found = self.by_address.iter().find(of_range).map(|(_, limits)| limits);
-            let found = found.or_else(|| self.by_host.get(&principal.host));
+            let found = of_range.or_else(|| self.by_host.get(&principal.host));
             return found.unwrap_or(&self.default).clone();
         };
         if let Some(limits) = self.by_host.get(&proof.host) {
@@ -252,6 +265,12 @@ impl Table {
         let is_trusted = is_trusted.iter().any(|role| proof.roles.has(*role));
         self.default.clone().filter(|_| !is_trusted)
     }
+}
+
+/// Whether a process of this kind may do more than any nodemap gives.
+fn needs_trust(kind: PrincipalKind) -> bool {
+    use PrincipalKind::{Administrator, Mdt, Mgs, Ost};
+    [Mdt, Ost, Mgs, Administrator].contains(&kind)
 }
 
 /// Whether no nodemap limits the other end: a server, or a program of this machine.
@@ -288,6 +307,26 @@ impl Nodemaps {
     /// Whether the host behind a connection may be limited by nodemaps that this process has not heard of yet.
     pub fn may_limit_unheard(&self, conn: &ServerConn) -> bool {
         self.is_awaited.load(Ordering::Acquire) && !is_trusted(conn)
+    }
+
+    /// Refuses a program that proves nothing, comes from an address that a nodemap limits, and says that it is a server or an administrator's
+    /// command.
+    pub fn check_claim(&self, conn: &ServerConn) -> Result<(), Fault> {
+        if !self.limits_any.load(Ordering::Acquire) || !needs_trust(conn.principal().kind) {
+            return Ok(());
+        }
+        let table = self.table.borrow();
+        let Some(Some(limits)) = table.of_range(conn) else { return Ok(()) };
+        let why = format!(
+            "it proves no name, and nodemap '{}' limits the range of its address {}: servers and commands of administrators come from elsewhere",
+            limits.nodemap,
+            conn.peer().host
+        );
+        Err(Fault::new(Code::NotForNodemap)
+            .subject(conn.principal().to_string())
+            .why(why)
+            .data("nothing was changed")
+            .next("if it is one, take its address out of the range: brindle nodemap set"))
     }
 
     /// Limits of the host behind a connection; `None` if it is trusted fully.

@@ -2,6 +2,7 @@
 
 mod calls;
 mod fuzz;
+mod nodemaps;
 mod rails;
 
 use std::collections::BTreeMap;
@@ -16,6 +17,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
+use crate::nodemaps::Nodemaps;
 use crate::peer::NoNotifies;
 use crate::{
     NotifyHandler, Peer, PeerConfig, RpcServer, ServerConfig, ServerConn, ServerHandle, Service,
@@ -41,10 +43,12 @@ struct Echo {
     /// Requests by connection.
     asked: Mutex<BTreeMap<u64, usize>>,
     refuse: Mutex<Option<Fault>>,
+    nodemaps: Nodemaps,
 }
 
 impl Service for Echo {
-    fn hello(&self, _conn: &Arc<ServerConn>) -> Result<u64, Fault> {
+    fn hello(&self, conn: &Arc<ServerConn>) -> Result<u64, Fault> {
+        self.nodemaps.check_claim(conn)?;
         self.refuse.lock().clone().map_or(Ok(FS_ID), Err)
     }
 
@@ -106,6 +110,7 @@ impl Setup {
             closed: Mutex::new(Vec::new()),
             asked: Mutex::default(),
             refuse: Mutex::new(None),
+            nodemaps: Nodemaps::default(),
         });
         let server = RpcServer::serve(transport.clone(), &seams, &nid, config, service.clone()).await;
         Setup { seams, transport, service, server: server.expect("listens") }

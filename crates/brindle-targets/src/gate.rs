@@ -137,7 +137,13 @@ impl Gate {
         if nodemaps.is_some_and(|nodemaps| nodemaps.may_limit_unheard(conn)) {
             return Err(Fault::new(Code::TargetDown).why("the MGS has not told it the nodemaps yet"));
         }
-        self.check_fs(conn.hello().fs_id).map(|()| own).inspect_err(|fault| self.count(fault))
+        let checked = self.check_claim(conn).and_then(|()| self.check_fs(conn.hello().fs_id));
+        checked.map(|()| own).inspect_err(|fault| self.count(fault))
+    }
+
+    /// Refuses servers and administrators at addresses that a nodemap limits.
+    fn check_claim(&self, conn: &ServerConn) -> Result<(), Fault> {
+        self.nodemaps.get().map_or(Ok(()), |nodemaps| nodemaps.check_claim(conn))
     }
 
     /// Checks a request by its header; its operation.
@@ -146,6 +152,8 @@ impl Gate {
             self.count(&fault);
             return Err(fault.subject(self.name.clone()));
         }
+        // Nodemaps may have changed since the hello.
+        self.check_claim(conn).inspect_err(|fault| self.count(fault))?;
         let admitted = match self.check(conn.principal(), header) {
             Ok(op) => match self.check_server(op, conn).await {
                 Ok(()) => self.check_epoch(header).await.map(|()| op),
