@@ -8,20 +8,21 @@ pub(crate) mod decide;
 pub(crate) mod failover;
 pub(crate) mod listening;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::sync::{Arc, Weak};
 
 use brindle_auth::{HostRole, Roles};
 use brindle_stdx::{BoxFuture, Mono};
 use brindle_types::{Code, Fault, Result, TargetId};
+use brindle_wire::mgs::shared::{SharedPhase, SharedTarget};
 
 use crate::Mgs;
 use crate::events::FenceOutcome;
 use crate::hosts::Hosts;
-use crate::hosts::rows::{Change, Rows};
+use crate::hosts::rows::{Change, RestoredRow, Rows};
 use crate::restored::{self, Settled};
-use failover::{Fencing, Situation, Verdict, judge};
+use failover::{Fencing, Situation, Verdict, judge, newer_turn};
 use listening::Listening;
 
 /// Interval at which shared targets are checked.
@@ -47,6 +48,8 @@ pub(crate) struct Shared {
 struct State {
     listening: Listening,
     fencing: BTreeMap<String, Fencing>,
+    /// Targets whose owners were fenced, with the turns in which that was done.
+    fenced: BTreeSet<(TargetId, u64)>,
     hindrances: BTreeMap<TargetId, Fault>,
 }
 
@@ -57,6 +60,7 @@ impl Shared {
             state: parking_lot::Mutex::new(State {
                 listening,
                 fencing: BTreeMap::new(),
+                fenced: BTreeSet::new(),
                 hindrances: BTreeMap::new(),
             }),
         }
@@ -101,9 +105,7 @@ impl Shared {
 impl Mgs {
     /// Decides with what is known at this moment.
     pub(crate) fn with_situation<T>(&self, rows: &Rows, decide: impl FnOnce(&Situation) -> T) -> T {
-        let is_server = |roles: &str| roles.parse::<Roles>().is_ok_and(|roles| roles.has(HostRole::Server));
-        let servers = rows.hosts().filter(|row| is_server(&row.roles) && row.name != self.config.host);
-        let others: Vec<String> = servers.map(|row| row.name.clone()).collect();
+        let others = self.other_servers(rows);
         let state = self.shared.state.lock();
         decide(&Situation {
             now: self.seams.now(),
@@ -113,7 +115,15 @@ impl Mgs {
             has_fence: self.config.fence.is_some(),
             failback_after_ms: self.config.failback_after_ms,
             fencing: &state.fencing,
+            fenced: &state.fenced,
         })
+    }
+
+    /// Other hosts with daemons of servers.
+    fn other_servers(&self, rows: &Rows) -> Vec<String> {
+        let is_server = |roles: &str| roles.parse::<Roles>().is_ok_and(|roles| roles.has(HostRole::Server));
+        let servers = rows.hosts().filter(|row| is_server(&row.roles) && row.name != self.config.host);
+        servers.map(|row| row.name.clone()).collect()
     }
 }
 
@@ -139,9 +149,13 @@ pub(crate) async fn watch(mgs: Weak<Mgs>) {
 /// Looks at each shared target once.
 async fn look(mgs: &Arc<Mgs>, hosts: &Hosts) {
     let rows = hosts.rows();
+    listen(mgs, &rows);
     for target in rows.shared().map(|row| row.target.target) {
         if rows.is_restored(target) {
             settle(mgs, hosts, target).await;
+            continue;
+        }
+        if was_put_back(mgs, hosts, &rows, target).await {
             continue;
         }
         let judged = |rows: &Rows| match rows.shared_target(target) {
@@ -175,6 +189,45 @@ async fn look(mgs: &Arc<Mgs>, hosts: &Hosts) {
         }
     }
     forget_fencing(mgs, hosts);
+}
+
+/// Notes whether this MGS hears anybody, and what the hosts of shared targets are told.
+fn listen(mgs: &Mgs, rows: &Rows) {
+    let (now, others) = (mgs.seams.now(), mgs.other_servers(rows));
+    mgs.shared.listening(|listening| {
+        listening.look(&others, now);
+        rows.shared().for_each(|row| listening.ordered(&row.target, now));
+        listening.keep_orders(|target| rows.shared_target(target).is_some());
+    });
+}
+
+/// Whether a row is older than what its hosts have gone by: then it was put back, as by a restore of etcd itself, and is settled like one of a
+/// restored configuration.
+async fn was_put_back(mgs: &Arc<Mgs>, hosts: &Hosts, rows: &Rows, target: TargetId) -> bool {
+    let newer = |rows: &Rows| {
+        let row = rows.shared_target(target).filter(|_| !rows.is_restored(target))?;
+        mgs.with_situation(rows, |situation| newer_turn(row, situation))
+    };
+    if newer(rows).is_none() {
+        return false;
+    }
+    let decide = |rows: &Rows| -> Result<_> {
+        let restored_s = mgs.seams.wall().secs;
+        let mark = |_| Change::Restored(RestoredRow { target, restored_s });
+        let turn = newer(rows);
+        Ok((turn.map(mark).into_iter().collect(), turn))
+    };
+    match hosts.change(decide).await {
+        Ok((_, Some(turn))) => {
+            tracing::error!(
+                code = %Code::RestoredTarget, target_name = %mgs.superblock.fs.target(target), turn,
+                "the row of a shared target is older than what its hosts go by"
+            );
+        }
+        Ok((_, None)) => {}
+        Err(fault) => mgs.shared.note_hindrance(target, Some(fault)),
+    }
+    true
 }
 
 /// Finds out how a target stands whose row was restored.
@@ -212,6 +265,7 @@ fn fence(mgs: &Arc<Mgs>, rows: &Rows, target: TargetId) {
         return mgs.shared.note_hindrance(target, Some(fault));
     }
     let host = row.target.owner.clone();
+    let waiting = waiting(rows, &host);
     mgs.shared.state.lock().fencing.insert(host.clone(), Fencing::Running);
     let weak = Arc::downgrade(mgs);
     tracing::warn!(%host, target_name = %target, audit = true, "fencing");
@@ -221,7 +275,9 @@ fn fence(mgs: &Arc<Mgs>, rows: &Rows, target: TargetId) {
         match outcome {
             Ok(()) => {
                 tracing::warn!(%host, audit = true, "fenced");
-                mgs.shared.state.lock().fencing.insert(host, Fencing::Done);
+                let mut state = mgs.shared.state.lock();
+                state.fenced.extend(waiting);
+                state.fencing.insert(host, Fencing::Done);
             }
             Err(fault) => {
                 let fault = Fault::new(Code::FencingFailed)
@@ -240,14 +296,23 @@ fn fence(mgs: &Arc<Mgs>, rows: &Rows, target: TargetId) {
     });
 }
 
+/// Targets that wait for a host to be fenced, with their turns.
+fn waiting(rows: &Rows, host: &str) -> BTreeSet<(TargetId, u64)> {
+    let is_one = |t: &SharedTarget| t.owner == host && matches!(t.phase, SharedPhase::Fencing { .. });
+    let targets = rows.shared().map(|row| &row.target).filter(|t| is_one(t));
+    targets.map(|t| (t.target, t.turn)).collect()
+}
+
 /// Forgets the fencing of hosts that no target waits for: a host that was started again may have to be fenced
 /// again.
 fn forget_fencing(mgs: &Mgs, hosts: &Hosts) {
-    use brindle_wire::mgs::shared::SharedPhase::Fencing as InFencing;
     let rows = hosts.rows();
-    let waits = |host: &String| {
-        rows.shared().any(|row| row.target.owner == *host && matches!(row.target.phase, InFencing { .. }))
-    };
     let mut state = mgs.shared.state.lock();
-    state.fencing.retain(|host, fencing| matches!(fencing, Fencing::Running) || waits(host));
+    let is_waited_for = |host: &String| !waiting(&rows, host).is_empty();
+    state.fencing.retain(|host, fencing| matches!(fencing, Fencing::Running) || is_waited_for(host));
+    let waits = |(target, turn): &(TargetId, u64)| {
+        let row = rows.shared_target(*target).filter(|row| row.target.turn == *turn);
+        row.is_some_and(|row| matches!(row.target.phase, SharedPhase::Fencing { .. }))
+    };
+    state.fenced.retain(waits);
 }

@@ -247,6 +247,7 @@ fn with_words<T>(
         has_fence: false,
         failback_after_ms: None,
         fencing: &BTreeMap::new(),
+        fenced: &std::collections::BTreeSet::new(),
     })
 }
 

@@ -10,31 +10,34 @@
 //!     |                                                      | or not able to release it
 //!     |                 owner silent                         v
 //!     |   Owned ------------------------------------> Fencing{to}
-//!     `------ the owner was fenced: turn + 1 ----------------'
+//!     |------ the owner was fenced: turn + 1 ----------------|
+//!     `------ the owner is heard again before: turn + 1 -----'
 //! ```
 //!
 //! Invariants: the owner changes only when the former one has released the target or was fenced (or an administrator vouches that it is off).
-//! Silence of a host alone takes nothing from it. The turn rises with each change after which a host may serve, also when that is the same host
+//! Silence of a host alone takes nothing from it. A fencing vouches for the targets that waited for it when it began, and for no later ones: the host
+//! may have been started again since. The turn rises with each change after which a host may serve, also when that is the same host
 //! again, and a host never serves under a turn that it has released: so word of a release is good however old it is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use brindle_stdx::Mono;
-use brindle_types::{Code, Fault};
+use brindle_types::{Code, Fault, TargetId};
 use brindle_wire::mgs::shared::{SharedPhase, SharedState, SharedTarget};
 
-use super::listening::Listening;
+use super::listening::{Listening, Told};
 use crate::hosts::rows::SharedRow;
 
 /// A host whose daemon was not heard of for so long is taken for dead.
 pub(crate) const DEAD_MS: u64 = 2_500;
 /// Only a host that was heard of within this time is given a target.
 pub(crate) const ALIVE_MS: u64 = 1_500;
-/// After its start an MGS waits so long for hosts that it has not heard of yet, once it has heard of another host...
-const GRACE_MS: u64 = 3_000;
+/// After its start, and after it was deaf, an MGS waits so long for hosts that it has not heard of yet, once it has heard of another host. A daemon
+/// that tries the address of a dead MGS first needs some seconds: 3 s for that attempt, up to 5 s for the proof of identity with the next one.
+const GRACE_MS: u64 = 10_000;
 /// ... and so long while it has heard of none: it may be the one that is cut off.
-const GRACE_ALONE_MS: u64 = 8_000;
-/// An owner that says that it cannot serve has so long to mend it.
+const GRACE_ALONE_MS: u64 = 12_000;
+/// An owner that says that it cannot serve has so long to mend it; so has one that is to give the target up.
 const FAILED_MS: u64 = 3_000;
 /// A target that its owner could not serve goes to the other host once in this time: the cause may be the device.
 const FAILURE_PAUSE_S: i64 = 600;
@@ -62,6 +65,8 @@ pub(crate) struct Situation<'a> {
     /// `None`: only by order.
     pub(crate) failback_after_ms: Option<u64>,
     pub(crate) fencing: &'a BTreeMap<String, Fencing>,
+    /// Targets whose owners were fenced, with the turns in which that was done.
+    pub(crate) fenced: &'a BTreeSet<(TargetId, u64)>,
 }
 
 /// Verdict of [`judge`].
@@ -102,7 +107,29 @@ impl Situation<'_> {
 
     /// Whether this MGS hears none of several hosts: then it is rather the one that is cut off.
     fn is_deaf(&self) -> bool {
-        self.others.len() > 1 && !self.others.iter().any(|host| self.is_alive(host))
+        self.listening.is_deaf(self.others, self.now)
+    }
+
+    /// The owner's report in this turn, or an earlier one about parts that it cannot get rid of: those stay whatever turn it is.
+    fn told_by_owner(&self, t: &SharedTarget) -> Option<&Told> {
+        let told = self.listening.of(&t.owner, t.target)?;
+        let is_held = matches!(told.report.state, SharedState::Failed { is_held: true, .. });
+        let is_of_now = told.report.turn == t.turn || (is_held && told.report.turn < t.turn);
+        (is_of_now && told.report.uuid == t.uuid).then_some(told)
+    }
+
+    /// The fault of an owner that has had its time to mend it, in what it is ordered now.
+    fn failed(&self, t: &SharedTarget) -> Option<&Fault> {
+        let told = self.told_by_owner(t)?;
+        let SharedState::Failed { fault, .. } = &told.report.state else { return None };
+        let ms = self.now.ms_since(told.since).min(self.listening.ordered_ms(t, self.now));
+        (ms >= FAILED_MS).then_some(&**fault)
+    }
+
+    /// Whether the owner has parts of the target that it cannot get rid of.
+    fn is_held(&self, t: &SharedTarget) -> bool {
+        let told = self.told_by_owner(t);
+        told.is_some_and(|told| matches!(told.report.state, SharedState::Failed { is_held: true, .. }))
     }
 
     /// Whether the owner has given the target up, by its own word or by the owner block that another host reads.
@@ -150,6 +177,20 @@ fn in_phase(row: &SharedRow, phase: SharedPhase) -> SharedRow {
     SharedRow { target: SharedTarget { phase, ..row.target.clone() }, ..row.clone() }
 }
 
+/// The highest turn that a host has told of or read on the device, where that is above the row's: then the row was put back to an older one.
+pub(crate) fn newer_turn(row: &SharedRow, s: &Situation) -> Option<u64> {
+    let t = &row.target;
+    let turn = |host: &str| {
+        let report = &s.listening.of(host, t.target).filter(|told| told.report.uuid == t.uuid)?.report;
+        Some(match report.state {
+            SharedState::StandingBy { turn, .. } => turn.max(report.turn),
+            _ => report.turn,
+        })
+    };
+    let told = t.hosts.iter().filter_map(|host| turn(&host.host)).max();
+    told.filter(|turn| *turn > t.turn)
+}
+
 /// Verdict on one shared target.
 pub(crate) fn judge(row: &SharedRow, s: &Situation) -> Verdict {
     let t = &row.target;
@@ -171,19 +212,18 @@ fn judge_owned(row: &SharedRow, s: &Situation) -> Verdict {
             Some(to) => fence_for(row, to, s),
         };
     }
-    let told = s.listening.of(&t.owner, t.target).filter(|told| told.report.turn == t.turn);
-    let Some(told) = told else { return Verdict::Nothing };
+    let Some(told) = s.told_by_owner(t) else { return Verdict::Nothing };
     if told.report.state == SharedState::Released {
         // The target was stopped in between, and is to be served again.
         return Verdict::Change(taken_by(row, &t.owner));
     }
-    let SharedState::Failed { fault, .. } = &told.report.state else { return failback(row, s) };
-    if s.now.ms_since(told.since) < FAILED_MS {
-        return Verdict::Nothing;
+    if !matches!(told.report.state, SharedState::Failed { .. }) {
+        return failback(row, s);
     }
+    let Some(fault) = s.failed(t) else { return Verdict::Nothing };
     if s.now_s < row.moved_for_failure_s + FAILURE_PAUSE_S {
         let why = format!("it was moved for that reason less than {} min ago", FAILURE_PAUSE_S / 60);
-        return Verdict::Hindered((**fault).clone().why(why));
+        return Verdict::Hindered(fault.clone().why(why));
     }
     match s.standby(t) {
         Some(to) => {
@@ -222,17 +262,18 @@ fn judge_handing(row: &SharedRow, to: &str, s: &Situation) -> Verdict {
     if s.is_dead(&t.owner) {
         return fence_for(row, to.to_owned(), s);
     }
-    let told = s.listening.of(&t.owner, t.target).filter(|told| told.report.turn == t.turn);
-    match told.map(|told| &told.report.state) {
-        Some(SharedState::Failed { is_held: true, .. }) => fence_for(row, to.to_owned(), s),
-        _ => Verdict::Nothing,
+    match s.failed(t) {
+        // The other host may fail for the same reason, and then fencing helps nobody.
+        Some(_) if !s.can_take(t, to) => Verdict::Hindered(no_standby(t, s)),
+        Some(_) => fence_for(row, to.to_owned(), s),
+        None => Verdict::Nothing,
     }
 }
 
 fn judge_fencing(row: &SharedRow, to: &str, s: &Situation) -> Verdict {
     let t = &row.target;
     let next = || if s.can_take(t, to) { Some(to.to_owned()) } else { s.standby(t) };
-    if s.is_released(t) || matches!(s.fencing.get(&t.owner), Some(Fencing::Done)) {
+    if s.is_released(t) || s.fenced.contains(&(t.target, t.turn)) {
         // A fenced owner that was started again may have it, too.
         let again = || s.stands_by(t, &t.owner).then(|| t.owner.clone());
         return match next().or_else(again) {
@@ -240,24 +281,40 @@ fn judge_fencing(row: &SharedRow, to: &str, s: &Situation) -> Verdict {
             None => Verdict::Hindered(no_standby(t, s)),
         };
     }
+    let is_alive = s.is_alive(&t.owner);
     match s.fencing.get(&t.owner) {
-        Some(Fencing::Failed(_)) if s.is_alive(&t.owner) => Verdict::Change(taken_by(row, &t.owner)),
+        Some(Fencing::Running) => Verdict::Nothing,
+        _ if s.is_deaf() => Verdict::Hindered(deaf(t, s)),
+        // Nobody else has had it: the owner goes on, or begins anew.
+        _ if is_alive && !s.is_held(t) && s.failed(t).is_none() => Verdict::Change(taken_by(row, &t.owner)),
+        // An owner without any part of it may try again; one that has some would wait for ever.
+        Some(Fencing::Failed(_)) if is_alive && !s.is_held(t) => Verdict::Change(taken_by(row, &t.owner)),
         Some(Fencing::Failed(fault)) => Verdict::Hindered(fault.clone()),
-        Some(_) => Verdict::Nothing,
-        None => Verdict::Fence,
+        Some(Fencing::Done) | None if is_alive || s.is_dead(&t.owner) => Verdict::Fence,
+        Some(Fencing::Done) | None => Verdict::Nothing,
     }
 }
 
 /// The owner is fenced next, where there is a way to do that.
 fn fence_for(row: &SharedRow, to: String, s: &Situation) -> Verdict {
+    if s.is_deaf() {
+        return Verdict::Hindered(deaf(&row.target, s));
+    }
     if s.has_fence {
         return Verdict::Change(in_phase(row, SharedPhase::Fencing { to }));
     }
     let t = &row.target;
+    let why = match s.failed(t).filter(|_| s.is_alive(&t.owner)) {
+        Some(fault) => {
+            let line = fault.why.first().cloned().unwrap_or_else(|| fault.what.clone());
+            format!("{} cannot give it up, and may still write: {line}", t.owner)
+        }
+        None => format!("{} is silent for {} s, and may still write", t.owner, s.silent_ms(&t.owner) / 1000),
+    };
     Verdict::Hindered(
         Fault::new(Code::NoFence)
             .subject(t.target.to_string())
-            .why(format!("{} is silent for {} s, and may still write", t.owner, s.silent_ms(&t.owner) / 1000))
+            .why(why)
             .why("the MGS has no program that fences hosts")
             .data("nothing is lost; clients wait")
             .next(format!(

@@ -6,9 +6,9 @@ use std::mem::discriminant;
 
 use brindle_stdx::Mono;
 use brindle_types::TargetId;
-use brindle_wire::mgs::shared::SharedReport;
+use brindle_wire::mgs::shared::{SharedPhase, SharedReport, SharedTarget};
 
-use super::failover::DEAD_MS;
+use super::failover::{ALIVE_MS, DEAD_MS};
 
 /// A target on a host, and since when it is in its present kind of state there, without a silence in between.
 #[derive(Clone, Debug)]
@@ -23,17 +23,28 @@ struct Words {
     targets: BTreeMap<TargetId, Told>,
 }
 
+/// Orders of a target, and since when its hosts are told so.
+#[derive(Clone, Debug)]
+struct Ordered {
+    turn: u64,
+    phase: SharedPhase,
+    since: Mono,
+}
+
 /// Last words of all daemons.
 #[derive(Clone, Debug)]
 pub(crate) struct Listening {
     started: Mono,
     hosts: BTreeMap<String, Words>,
+    /// Whether none of several hosts was heard at the last look.
+    was_deaf: bool,
+    orders: BTreeMap<TargetId, Ordered>,
 }
 
 impl Listening {
     /// Table without hosts: none has been heard of yet.
     pub(crate) fn new(started: Mono) -> Listening {
-        Listening { started, hosts: BTreeMap::new() }
+        Listening { started, hosts: BTreeMap::new(), was_deaf: false, orders: BTreeMap::new() }
     }
 
     /// The daemon of a host has told of its targets.
@@ -62,10 +73,48 @@ impl Listening {
     /// Adds `ms` during which this MGS could hear no host: the time does not count as their silence.
     pub(crate) fn was_deaf_for(&mut self, ms: u64) {
         self.started = self.started.plus_ms(ms);
+        self.orders.values_mut().for_each(|ordered| ordered.since = ordered.since.plus_ms(ms));
         for words in self.hosts.values_mut() {
             words.at = words.at.plus_ms(ms);
             words.targets.values_mut().for_each(|told| told.since = told.since.plus_ms(ms));
         }
+    }
+
+    /// Whether none of several hosts is heard: then this MGS is rather the one that is cut off.
+    pub(crate) fn is_deaf(&self, others: &[String], now: Mono) -> bool {
+        let is_alive = |host: &String| self.heard_ms_ago(host, now).is_some_and(|ms| ms <= ALIVE_MS);
+        others.len() > 1 && !others.iter().any(is_alive)
+    }
+
+    /// Looks whether this MGS is deaf. When it hears again it begins anew: hosts come back one after the other, and those that were
+    /// not heard of yet have the time of grace.
+    pub(crate) fn look(&mut self, others: &[String], now: Mono) {
+        let is_deaf = self.is_deaf(others, now);
+        if self.was_deaf && !is_deaf {
+            self.started = now;
+            self.hosts.retain(|_, words| now.ms_since(words.at) <= ALIVE_MS);
+        }
+        self.was_deaf = is_deaf;
+    }
+
+    /// Notes what the hosts of a target are told now.
+    pub(crate) fn ordered(&mut self, t: &SharedTarget, now: Mono) {
+        let is_so = |known: &Ordered| known.turn == t.turn && known.phase == t.phase;
+        if !self.orders.get(&t.target).is_some_and(is_so) {
+            let ordered = Ordered { turn: t.turn, phase: t.phase.clone(), since: now };
+            self.orders.insert(t.target, ordered);
+        }
+    }
+
+    /// Forgets the orders of targets that are shared no more.
+    pub(crate) fn keep_orders(&mut self, is_shared: impl Fn(TargetId) -> bool) {
+        self.orders.retain(|target, _| is_shared(*target));
+    }
+
+    /// Time for which the hosts of a target have been told what they are told now, in milliseconds.
+    pub(crate) fn ordered_ms(&self, t: &SharedTarget, now: Mono) -> u64 {
+        let ordered = self.orders.get(&t.target).filter(|o| o.turn == t.turn && o.phase == t.phase);
+        ordered.map_or(0, |ordered| now.ms_since(ordered.since))
     }
 
     /// Time since the daemon of a host was heard of; `None`: not since the MGS has started.

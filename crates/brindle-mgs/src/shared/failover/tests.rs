@@ -5,10 +5,13 @@ use brindle_types::TargetId;
 use brindle_wire::mgs::shared::{SharedHost, SharedReport};
 
 use super::*;
+use crate::restored::{self, Settled};
 
 const NAMES: [&str; 2] = ["oss1", "oss2"];
 /// Time that daemons wait after the last rewrite of the owner block, in milliseconds.
 const LEASE_MS: u64 = 2_500;
+/// Pause of the MGS after a failed fencing, in milliseconds.
+const FENCE_AGAIN_MS: u64 = 5_000;
 
 /// A small generator; the tests name their seeds.
 struct Chance(u64);
@@ -29,6 +32,10 @@ struct Host {
     /// Turn under which it serves, and writes.
     serves: Option<u64>,
     has_released: bool,
+    /// Its reads and writes of the device fail.
+    has_no_path: bool,
+    /// Turn of what it cannot stop, and cannot serve.
+    held: Option<u64>,
 }
 
 /// The owner block.
@@ -45,6 +52,11 @@ struct Model {
     row: SharedRow,
     listening: Listening,
     fencing: BTreeMap<String, Fencing>,
+    fenced: BTreeSet<(TargetId, u64)>,
+    fence_failed: Mono,
+    /// Rows so far, of which an older one may be put back.
+    earlier: Vec<SharedRow>,
+    is_restored: bool,
     others: Vec<String>,
     has_fence: bool,
     fence_works: bool,
@@ -80,6 +92,10 @@ impl Model {
             row: row(),
             listening: Listening::new(now),
             fencing: BTreeMap::new(),
+            fenced: BTreeSet::new(),
+            fence_failed: now,
+            earlier: Vec::new(),
+            is_restored: false,
             others: NAMES.map(str::to_owned).to_vec(),
             has_fence,
             fence_works: true,
@@ -98,7 +114,8 @@ impl Model {
             if !host.is_up || host.is_frozen {
                 continue;
             }
-            if !host.is_cut {
+            let is_newer = host.order.as_ref().is_none_or(|order| self.row.target.turn >= order.turn);
+            if !host.is_cut && is_newer {
                 self.hosts[n].order = Some(self.row.target.clone());
             }
             self.daemon(n);
@@ -107,7 +124,20 @@ impl Model {
                 self.listening.told(name, self.now, report.into_iter().collect());
             }
         }
-        let situation = Situation {
+        self.listening.look(&self.others, self.now);
+        self.listening.ordered(&self.row.target, self.now);
+        if self.now.ms_since(self.fence_failed) >= FENCE_AGAIN_MS {
+            self.fencing.retain(|_, fencing| !matches!(fencing, Fencing::Failed(_)));
+        }
+        self.decide();
+        if self.row.target.phase == SharedPhase::Owned {
+            self.fencing.clear();
+            self.fenced.clear();
+        }
+    }
+
+    fn situation(&self) -> Situation<'_> {
+        Situation {
             now: self.now,
             now_s: 1_000_000 + (self.now.0 / 1_000_000_000) as i64,
             listening: &self.listening,
@@ -115,23 +145,33 @@ impl Model {
             has_fence: self.has_fence,
             failback_after_ms: self.failback_after_ms,
             fencing: &self.fencing,
-        };
-        match judge(&self.row, &situation) {
-            Verdict::Change(row) => {
-                self.log.push(format!(
-                    "{} ms: {:?} turn {}",
-                    self.now.0 / 1_000_000,
-                    row.target.phase,
-                    row.target.turn
-                ));
-                self.row = row;
+            fenced: &self.fenced,
+        }
+    }
+
+    /// The MGS looks at the target.
+    fn decide(&mut self) {
+        self.is_restored |= newer_turn(&self.row, &self.situation()).is_some();
+        if self.is_restored {
+            match restored::shared(&self.row, &self.situation()) {
+                Settled::Waits(_) => return,
+                Settled::AsItWas => {}
+                Settled::Becomes(row) => self.change(row),
             }
+            self.is_restored = false;
+            return;
+        }
+        match judge(&self.row, &self.situation()) {
+            Verdict::Change(row) => self.change(row),
             Verdict::Fence => self.fence(),
             Verdict::Nothing | Verdict::Hindered(_) => {}
         }
-        if self.row.target.phase == SharedPhase::Owned {
-            self.fencing.clear();
-        }
+    }
+
+    fn change(&mut self, row: SharedRow) {
+        let t = &row.target;
+        self.log.push(format!("{} ms: {:?} turn {}", self.now.0 / 1_000_000, t.phase, t.turn));
+        self.earlier.push(std::mem::replace(&mut self.row, row));
     }
 
     fn fence(&mut self) {
@@ -139,8 +179,10 @@ impl Model {
         let n = NAMES.iter().position(|name| *name == owner).expect("a host");
         let outcome = if self.fence_works {
             self.hosts[n] = Host { is_cut: self.hosts[n].is_cut, ..Host::default() };
+            self.fenced.insert((self.row.target.target, self.row.target.turn));
             Fencing::Done
         } else {
+            self.fence_failed = self.now;
             Fencing::Failed(Fault::new(Code::FencingFailed))
         };
         self.log.push(format!("{} ms: fence {owner}: {}", self.now.0 / 1_000_000, self.fence_works));
@@ -150,6 +192,13 @@ impl Model {
     /// Daemon `n` carries out its order.
     fn daemon(&mut self, n: usize) {
         let Some(order) = self.hosts[n].order.clone() else { return };
+        let host = &mut self.hosts[n];
+        host.has_released = false;
+        if host.held.is_some() || host.has_no_path {
+            // What is held may still write.
+            host.serves = host.held.and(host.serves);
+            return;
+        }
         let owns = order.owner == NAMES[n];
         let may_serve = owns && order.is_wanted && order.phase == SharedPhase::Owned;
         let stays = owns && matches!(order.phase, SharedPhase::Fencing { .. });
@@ -194,20 +243,27 @@ impl Model {
     fn report(&self, n: usize) -> Option<SharedReport> {
         let host = &self.hosts[n];
         let order = host.order.as_ref()?;
+        let is_newer =
+            self.block.turn > order.turn || (self.block.turn == order.turn && self.block.host != n);
+        let owns = order.owner == NAMES[n] && order.phase == SharedPhase::Owned;
+        let failed = |is_held| SharedState::Failed { fault: Box::new(Fault::new(Code::NotOwner)), is_held };
         let state = match host.serves {
+            _ if host.held.is_some() => failed(true),
+            _ if host.has_no_path || (owns && is_newer) => failed(false),
             Some(_) => SharedState::Serving,
             None if host.has_released => SharedState::Released,
-            None if order.owner == NAMES[n] && order.phase == SharedPhase::Owned => SharedState::Starting,
+            None if owns => SharedState::Starting,
             None => SharedState::StandingBy { turn: self.block.turn, is_released: self.block.is_released },
         };
         let SharedTarget { target, uuid, turn, .. } = order.clone();
+        let turn = host.held.unwrap_or(turn);
         Some(SharedReport { target, uuid, turn, is_formatted: true, state })
     }
 
     fn event(&mut self, chance: &mut Chance) {
         let n = chance.below(2) as usize;
         let host = &mut self.hosts[n];
-        let what = match chance.below(9) {
+        let what = match chance.below(14) {
             0 => {
                 *host = Host { is_cut: host.is_cut, ..Host::default() };
                 "dies"
@@ -236,6 +292,22 @@ impl Model {
                 self.fence_works = !self.fence_works;
                 "has its fence changed"
             }
+            8 => {
+                host.has_no_path = true;
+                "gets errors from the device"
+            }
+            9 | 10 => {
+                host.has_no_path = false;
+                "reaches the device again"
+            }
+            11 => {
+                host.held = host.held.or(host.serves);
+                "cannot stop what it serves"
+            }
+            12 if !self.earlier.is_empty() => {
+                self.row = self.earlier[chance.below(self.earlier.len() as u64) as usize].clone();
+                "is told of an older row"
+            }
             _ => {
                 let to = NAMES[n].to_owned();
                 if self.row.target.phase == SharedPhase::Owned && self.row.target.owner != to {
@@ -262,11 +334,21 @@ fn nobody_takes_what_somebody_may_write_to_and_in_the_end_somebody_serves() {
         }
         model.fence_works = true;
         for host in &mut model.hosts {
-            (host.is_up, host.is_frozen, host.is_cut) = (true, false, false);
+            (host.is_up, host.is_frozen, host.is_cut, host.has_no_path) = (true, false, false, false);
         }
-        for _ in 0..200 {
+        (0..50).for_each(|_| model.tick());
+        // An administrator reads what is to be done, and starts the host anew.
+        let is_waiting = !model.has_fence || model.is_restored;
+        for host in model.hosts.iter_mut().filter(|host| host.held.is_some() && is_waiting) {
+            *host = Host { is_up: true, ..Host::default() };
+        }
+        let is_held = |model: &Model| model.hosts.iter().any(|host| host.held.is_some());
+        // What was moved because of a failure stays for a while.
+        let seconds = if is_held(&model) { 40 + FAILURE_PAUSE_S } else { 40 };
+        for _ in 0..5 * seconds {
             model.tick();
         }
+        assert!(!is_held(&model), "seed {seed}: {:#?}", model.log);
         let serving: Vec<&str> =
             (0..2).filter(|n| model.hosts[*n].serves.is_some()).map(|n| NAMES[n]).collect();
         assert_eq!(
@@ -346,4 +428,132 @@ fn a_target_goes_back_to_its_preferred_host_when_that_has_stood_by_for_the_set_t
         assert!(model.now.ms_since(since) < 25_000, "{:#?}", model.log);
     }
     assert!(model.now.ms_since(since) >= 20_000);
+}
+
+#[test]
+fn an_owner_that_cannot_reach_its_device_is_replaced() {
+    let ms = takeover_ms(true, |host| host.has_no_path = true).expect("it is replaced");
+    assert!((2 * FAILED_MS..12_000).contains(&ms), "{ms} ms");
+    assert_eq!(takeover_ms(false, |host| host.has_no_path = true), None, "it may still write");
+}
+
+#[test]
+fn where_both_hosts_fail_nobody_is_fenced() {
+    let mut model = Model::new(true);
+    (0..20).for_each(|_| model.tick());
+    model.hosts.iter_mut().for_each(|host| host.has_no_path = true);
+    (0..200).for_each(|_| model.tick());
+    model.row.target.phase = SharedPhase::Handing { to: NAMES[1].to_owned() };
+    (0..200).for_each(|_| model.tick());
+    assert!(model.hosts.iter().all(|host| host.is_up), "{:#?}", model.log);
+}
+
+#[test]
+fn an_owner_with_parts_that_it_cannot_stop_is_fenced_until_that_succeeds() {
+    let mut model = Model::new(true);
+    (0..20).for_each(|_| model.tick());
+    model.hosts[0].held = model.hosts[0].serves;
+    model.fence_works = false;
+    (0..150).for_each(|_| model.tick());
+    assert!(model.hosts[0].is_up && model.hosts[1].serves.is_none());
+    model.fence_works = true;
+    (0..50).for_each(|_| model.tick());
+    assert!(!model.hosts[0].is_up && model.hosts[1].serves.is_some(), "{:#?}", model.log);
+}
+
+#[test]
+fn an_mgs_that_was_cut_off_waits_for_hosts_that_come_back_later_than_others() {
+    for away_ticks in [10, 13, 150] {
+        let mut model = Model::new(true);
+        model.others.push("mds1".into());
+        (0..20).for_each(|_| model.tick());
+        model.hosts.iter_mut().for_each(|host| host.is_cut = true);
+        (0..away_ticks).for_each(|_| model.tick());
+        model.hosts[1].is_cut = false;
+        // An attempt to connect takes up to 3 s, a proof of identity 5 s.
+        (0..45).for_each(|_| model.tick());
+        model.hosts[0].is_cut = false;
+        (0..50).for_each(|_| model.tick());
+        assert_eq!(model.row.target.owner, NAMES[0], "{away_ticks}: {:#?}", model.log);
+        assert!(model.hosts[0].is_up && model.hosts[0].serves.is_some());
+        // One that stays away is replaced.
+        model.hosts[0] = Host::default();
+        (0..60).for_each(|_| model.tick());
+        assert!(model.hosts[1].serves.is_some(), "{:#?}", model.log);
+    }
+}
+
+#[test]
+fn a_new_mgs_waits_for_hosts_that_come_later_than_others() {
+    let mut model = Model::new(true);
+    (0..20).for_each(|_| model.tick());
+    model.listening = Listening::new(model.now);
+    model.hosts[0].is_cut = true;
+    (0..45).for_each(|_| model.tick());
+    model.hosts[0].is_cut = false;
+    (0..50).for_each(|_| model.tick());
+    assert!(model.hosts[0].is_up && model.row.target.owner == NAMES[0], "{:#?}", model.log);
+}
+
+#[test]
+fn a_fencing_is_called_off_when_its_host_is_heard_again_and_waits_while_nobody_is_heard() {
+    let mut model = Model::new(true);
+    model.others.push("mds1".into());
+    (0..20).for_each(|_| model.tick());
+    let fencing = |model: &mut Model| {
+        let row = in_phase(&model.row, SharedPhase::Fencing { to: NAMES[1].to_owned() });
+        model.change(row);
+    };
+    // The host was silent when that was decided, and has been heard since.
+    fencing(&mut model);
+    model.tick();
+    assert_eq!((&model.row.target.phase, model.row.target.owner.as_str()), (&SharedPhase::Owned, NAMES[0]));
+    assert!(model.hosts[0].is_up, "{:#?}", model.log);
+    // The MGS is cut off after it has decided.
+    (0..20).for_each(|_| model.tick());
+    model.hosts.iter_mut().for_each(|host| host.is_cut = true);
+    (0..15).for_each(|_| model.tick());
+    fencing(&mut model);
+    (0..100).for_each(|_| model.tick());
+    assert!(model.hosts[0].is_up, "{:#?}", model.log);
+}
+
+#[test]
+fn a_fencing_from_before_vouches_for_no_other_target() {
+    let mut model = Model::new(true);
+    (0..20).for_each(|_| model.tick());
+    // The host was fenced for another target, which nobody could take; it was started again, and dies.
+    model.hosts[0].is_frozen = true;
+    let silent = model.now;
+    (0..10).for_each(|_| model.tick());
+    model.fencing.insert(NAMES[0].to_owned(), Fencing::Done);
+    model.fenced.insert((TargetId::ost(1), model.row.target.turn));
+    model.row.target.phase = SharedPhase::Fencing { to: NAMES[1].to_owned() };
+    while model.now.ms_since(silent) < DEAD_MS {
+        assert_eq!(model.row.target.owner, NAMES[0], "{:#?}", model.log);
+        model.tick();
+    }
+    (0..20).for_each(|_| model.tick());
+    // The model refuses whoever takes what the frozen host may write to.
+    assert!(!model.hosts[0].is_up && model.hosts[1].serves.is_some(), "{:#?}", model.log);
+}
+
+#[test]
+fn a_row_that_was_put_back_is_noticed() {
+    let mut model = Model::new(true);
+    (0..20).for_each(|_| model.tick());
+    let first = model.row.clone();
+    model.row.target.phase = SharedPhase::Handing { to: NAMES[1].to_owned() };
+    (0..20).for_each(|_| model.tick());
+    assert!(model.hosts[1].serves.is_some());
+    let turn = model.row.target.turn;
+    model.row = first;
+    (0..20).for_each(|_| model.tick());
+    assert_eq!(
+        (model.row.target.owner.as_str(), model.row.target.turn),
+        (NAMES[1], turn),
+        "{:#?}",
+        model.log
+    );
+    assert!(!model.is_restored && model.hosts[1].serves.is_some());
 }
