@@ -160,6 +160,37 @@ fn a_partner_takes_over_from_a_host_that_dies_hangs_or_gives_up_and_no_program_s
 }
 
 #[test]
+fn a_target_that_cannot_be_opened_has_no_host_switched_off() {
+    let cluster = Cluster::up_bare("standby-broken", 4);
+    let (switch, fence) = Switch::new(&cluster);
+    let (cluster, mut daemons) = made("standby-broken", Some(&fence), cluster);
+    said(&cluster, "h2", "cd /var/lib/brindle/ost0 && mv objects away");
+    // Both may say that it is broken.
+    brindle(&cluster, "h1", "target stop OST0000");
+    brindle(&cluster, "h1", "target start OST0000");
+    // The other host tries it, and cannot open it either.
+    until("h3 trying it", || owner(&cluster, "OST0000").0 == "h3");
+    until("the reason", || {
+        brindle(&cluster, "h1", "status").text.contains("it was moved for that reason less than")
+    });
+    for daemon in &mut daemons {
+        assert!(daemon.try_wait().unwrap().is_none(), "its host was switched off");
+    }
+    assert_eq!(owner(&cluster, "MDT0000"), ("h2".to_owned(), "serving".to_owned()));
+    // An administrator mends it.
+    brindle(&cluster, "h1", "target stop OST0000");
+    let mend = format!(
+        "mkdir -p /mnt/m && mount -o loop '{}' /mnt/m && mv /mnt/m/away /mnt/m/objects && umount /mnt/m",
+        shared_dir(&cluster).join("ost0").display()
+    );
+    until("the device being free", || sh(&cluster, "h3", &mend).ok());
+    brindle(&cluster, "h1", "target start OST0000");
+    until("h3 serving", || owner(&cluster, "OST0000") == ("h3".to_owned(), "serving".to_owned()));
+    drop(switch);
+    end(cluster, daemons);
+}
+
+#[test]
 fn a_silent_owner_that_cannot_be_fenced_keeps_its_targets_until_an_administrator_vouches_for_it() {
     let cluster = Cluster::up_bare("standby-fence", 4);
     let (cluster, mut daemons) = made("standby-fence", None, cluster);

@@ -21,6 +21,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use brindle_net::latch::Latch;
 use brindle_stdx::{Mono, watch};
@@ -36,6 +37,7 @@ use tokio::task::JoinHandle;
 use super::block::OwnerBlock;
 use super::device::{self, SharedDevice};
 use super::keeper::{self, Keeper, Lost, blocking};
+use super::patience::{Waited, wait_for};
 use crate::daemon::Shows;
 use crate::hosting::{IDLE_MS, Spoiled, Trouble, check_port, prepare, tell_and_ask, until_gone};
 use crate::service::{self, Found, How, Service};
@@ -53,8 +55,16 @@ const LEASE_MARGIN_MS: u64 = 500;
 const LOOK_EVERY_MS: u64 = 100;
 /// Pauses before a target that failed is tried again: the first, and the longest.
 const RETRY_MS: (u64, u64) = (500, 10_000);
-/// Longest time for stopping a target whose device is silent.
+/// Longest time for stopping a target whose device is silent, and for the end of a start or a mount once this host is to give the target up.
 const STOP_LIMIT_MS: u64 = 20_000;
+/// Longest time for mounting a device that answers: a new one is formatted first, and another one's journal is replayed.
+const MOUNT_LIMIT_MS: u64 = 600_000;
+/// Longest time for unmounting a device that answers: what is in memory is written.
+const UNMOUNT_LIMIT_MS: u64 = 60_000;
+/// Longest time for a single write of the owner block that no keeper watches.
+const WRITE_LIMIT_MS: u64 = 15_000;
+/// Longest time for the start of a target whose device answers: the longest recovery of a log.
+const START_LIMIT_MS: u64 = 3_600_000;
 
 /// A shared target of this host.
 struct Hosted {
@@ -266,9 +276,7 @@ impl Hosting<'_> {
             .get_or_insert_with(|| (began, tokio::task::spawn_blocking(move || own.read_block())));
         let began = *began;
         let Some(read) = seams.timeout_ms(READ_LIMIT_MS, reading).await else {
-            return Err(Fault::new(Code::BadOwnerBlock)
-                .subject(device.path().display().to_string())
-                .why(format!("the device has not answered within {READ_LIMIT_MS} ms")));
+            return Err(no_answer(device, READ_LIMIT_MS));
         };
         self.reading = None;
         let block = read.map_err(|e| Fault::new(Code::Bug).why(e.to_string()))??;
@@ -324,7 +332,8 @@ impl Hosting<'_> {
 
     async fn write_released(&self, device: &Arc<SharedDevice>, block: OwnerBlock) -> Result<()> {
         let released = OwnerBlock { is_released: true, sequence: block.sequence + 1, ..block };
-        keeper::write(device, &released).await
+        let written = self.daemon.how.seams.timeout_ms(WRITE_LIMIT_MS, keeper::write(device, &released));
+        written.await.unwrap_or_else(|| Err(no_answer(device, WRITE_LIMIT_MS)))
     }
 
     /// Serves the target until this host is not to any more; fails when it cannot.
@@ -337,7 +346,13 @@ impl Hosting<'_> {
         self.daemon.set(order, false, SharedState::Starting);
         let device = self.device_of(order)?;
         let Some(block) = self.until_free(order, &device, orders, release).await? else { return Ok(()) };
-        let keeper = Keeper::start(&self.daemon.how.seams, device.clone(), block).await?;
+        let seams = &self.daemon.how.seams;
+        let keeper = Keeper::start(seams, device.clone(), block);
+        let Some(keeper) = seams.timeout_ms(WRITE_LIMIT_MS, keeper).await else {
+            // The block may still be written.
+            return Err(Trouble::never(no_answer(&device, WRITE_LIMIT_MS)));
+        };
+        let keeper = keeper?;
         let served = self.serve_owned(order, orders, release, (&device, &keeper)).await;
         let block = keeper.stop().await;
         if matches!(served, Err(Trouble::Never(_))) {
@@ -421,14 +436,22 @@ impl Hosting<'_> {
     ) -> std::result::Result<(), Trouble> {
         let daemon = self.daemon;
         let (mounting, dir, is_formatted) = (device.clone(), order.dir.clone(), order.is_formatted);
+        let is_given_up = Arc::new(AtomicBool::new(false));
+        let was_given_up = is_given_up.clone();
         let mount = move || {
             let dir = Path::new(&dir);
             if !is_formatted && device::mounted_from(dir)?.is_none() {
                 mounting.format()?;
             }
-            mounting.mount(dir)
+            mounting.mount(dir)?;
+            // A mount that comes too late writes nothing.
+            if was_given_up.load(Ordering::Acquire) { device::cut_power(dir) } else { Ok(()) }
         };
-        blocking(mount).await?;
+        let mounted = self.bounded((order, keeper), release, MOUNT_LIMIT_MS, "be mounted", mount).await;
+        if matches!(mounted, Err(Trouble::Never(_))) {
+            is_given_up.store(true, Ordering::Release);
+        }
+        mounted?;
         let assignment = Assignment {
             target: order.target,
             uuid: order.uuid,
@@ -451,9 +474,41 @@ impl Hosting<'_> {
             return served;
         }
         let dir = order.dir.clone();
-        match blocking(move || device::unmount(Path::new(&dir))).await {
+        let unmount = move || device::unmount(Path::new(&dir));
+        let watched = (order, keeper);
+        match self.bounded(watched, release, UNMOUNT_LIMIT_MS, "be unmounted", unmount).await {
             Ok(()) => served,
-            Err(fault) => Err(Trouble::never(fault)),
+            Err(Trouble::Again(fault)) => Err(Trouble::never(fault)),
+            Err(never) => Err(never),
+        }
+    }
+
+    /// Runs a call that the device may hold for ever. One that is given up leaves parts in this process.
+    async fn bounded(
+        &self,
+        (order, keeper): (&SharedTarget, &Arc<Keeper>),
+        release: &Latch,
+        limit_ms: u64,
+        what: &str,
+        call: impl FnOnce() -> Result<()> + Send + 'static,
+    ) -> std::result::Result<(), Trouble> {
+        let limits = (limit_ms, STOP_LIMIT_MS.min(limit_ms));
+        let seams = &self.daemon.how.seams;
+        let mut call = std::pin::pin!(blocking(call));
+        match wait_for(seams, &mut call, keeper.until_lost(), release.wait(), limits).await {
+            Waited::Done(done) => Ok(done?),
+            Waited::Lost(lost) => match self.tell_held(order, lost) {
+                Lost::Taken(fault) => Err(Trouble::never(fault)),
+                // A device may answer again.
+                Lost::Silent(fault) => match seams.timeout_ms(STOP_LIMIT_MS, call).await {
+                    Some(done) => Ok(done?),
+                    None => Err(Trouble::never(fault)),
+                },
+            },
+            Waited::TooLong => {
+                let fault = Fault::new(Code::TargetBusy).subject(self.daemon.fs.target(order.target));
+                Err(Trouble::never(fault.why(format!("it takes too long to {what}"))))
+            }
         }
     }
 
@@ -470,26 +525,29 @@ impl Hosting<'_> {
         let mut spoiled = Spoiled(Some(found));
         let Some(found) = spoiled.found() else { return Ok(()) };
         let how = How { lease: Some(keeper.lease()), ..daemon.how.clone() };
-        let starting = service::start(&how, found, order.port);
-        let service = tokio::select! {
-            biased;
-            () = release.wait() => return Err(Trouble::half_started(order.target)),
-            _ = keeper.until_lost() => return Err(Trouble::half_started(order.target)),
-            started = starting => started.map_err(Trouble::never)?,
+        let (service, lost) = match self.started((order, keeper), release, &how, found).await {
+            Ok(started) => started,
+            Err(Trouble::Again(fault)) => {
+                // A failed start of an MDT or an OST leaves nothing running.
+                spoiled.nothing_is_left();
+                return Err(Trouble::Again(fault));
+            }
+            Err(never) => return Err(never),
         };
         let name = found.superblock.name();
         daemon.shows.served(&service);
-        tracing::info!(target_name = %name, nid = %service.nid(), dir = %found.dir, turn = order.turn, "serving");
-        daemon.set(order, false, SharedState::Serving);
-        let failed = self.until_over(order, orders, release, (keeper, &service)).await;
+        let failed = match lost {
+            Some(lost) => Some(lost),
+            None => {
+                tracing::info!(target_name = %name, nid = %service.nid(), dir = %found.dir, turn = order.turn, "serving");
+                daemon.set(order, false, SharedState::Serving);
+                self.until_over(order, orders, release, (keeper, &service)).await
+            }
+        };
         daemon.shows.ended(&name);
         let is_taken = matches!(&failed, Some(Lost::Taken(_)));
         if is_taken {
-            // Bytes in memory must not reach the device any more.
-            let dir = found.dir.clone();
-            if let Err(fault) = blocking(move || device::cut_power(Path::new(&dir))).await {
-                tracing::error!(code = %fault.code, "{fault}");
-            }
+            cut_power(&found.dir).await;
         }
         let remains = service.remains();
         let stopping = daemon.how.seams.timeout_ms(STOP_LIMIT_MS, service.stop());
@@ -512,6 +570,45 @@ impl Hosting<'_> {
         }
     }
 
+    /// Starts the target. One that is to be stopped meanwhile is not dropped half way: it is stopped once it has started. With the reason,
+    /// if the device was lost.
+    async fn started(
+        &self,
+        (order, keeper): (&SharedTarget, &Arc<Keeper>),
+        release: &Latch,
+        how: &How,
+        found: &Found,
+    ) -> std::result::Result<(Service, Option<Lost>), Trouble> {
+        let seams = &self.daemon.how.seams;
+        let mut starting = std::pin::pin!(service::start(how, found, order.port));
+        let limits = (START_LIMIT_MS, STOP_LIMIT_MS);
+        match wait_for(seams, &mut starting, keeper.until_lost(), release.wait(), limits).await {
+            Waited::Done(started) => Ok((started?, None)),
+            Waited::TooLong => Err(Trouble::half_started(order.target)),
+            Waited::Lost(lost) => {
+                let lost = self.tell_held(order, lost);
+                if matches!(lost, Lost::Taken(_)) {
+                    cut_power(&found.dir).await;
+                }
+                match seams.timeout_ms(STOP_LIMIT_MS, starting).await {
+                    Some(Ok(service)) => Ok((service, Some(lost))),
+                    Some(Err(_)) => Err(match lost {
+                        Lost::Silent(fault) => Trouble::Again(fault),
+                        Lost::Taken(fault) => Trouble::never(fault),
+                    }),
+                    None => Err(Trouble::half_started(order.target)),
+                }
+            }
+        }
+    }
+
+    /// Tells the MGS of a loss before the target is stopped, which takes long where the device hangs.
+    fn tell_held(&self, order: &SharedTarget, lost: Lost) -> Lost {
+        let (Lost::Taken(fault) | Lost::Silent(fault)) = &lost;
+        self.fail(order, fault.clone(), true);
+        lost
+    }
+
     /// Completes when the target is to be stopped; why, if it is not by order.
     async fn until_over(
         &mut self,
@@ -528,8 +625,8 @@ impl Hosting<'_> {
                 () = release.wait() => return None,
                 // The sender lives as long as the target is shared by this host.
                 _ = changed => {}
-                lost = keeper.until_lost() => return Some(lost),
-                fault = service.until_failed() => return Some(Lost::Silent(fault)),
+                lost = keeper.until_lost() => return Some(self.tell_held(&order, lost)),
+                fault = service.until_failed() => return Some(self.tell_held(&order, Lost::Silent(fault))),
             }
             let next = orders.borrow_and_update().clone();
             if !self.may_serve(&next) {
@@ -550,6 +647,14 @@ impl Hosting<'_> {
     }
 }
 
+/// Bytes in memory must not reach the device any more.
+async fn cut_power(dir: &str) {
+    let dir = dir.to_owned();
+    if let Err(fault) = blocking(move || device::cut_power(Path::new(&dir))).await {
+        tracing::error!(code = %fault.code, "{fault}");
+    }
+}
+
 fn check_target(block: &OwnerBlock, order: &SharedTarget, device: &SharedDevice) -> Result<()> {
     if block.target == order.uuid {
         return Ok(());
@@ -559,6 +664,12 @@ fn check_target(block: &OwnerBlock, order: &SharedTarget, device: &SharedDevice)
         .subject(device.path().display().to_string())
         .why("its owner block is of another target")
         .data("nothing was changed"))
+}
+
+fn no_answer(device: &SharedDevice, limit_ms: u64) -> Fault {
+    Fault::new(Code::BadOwnerBlock)
+        .subject(device.path().display().to_string())
+        .why(format!("the device has not answered within {limit_ms} ms"))
 }
 
 fn no_block(device: &SharedDevice) -> Fault {

@@ -10,3 +10,4 @@ pub mod daemon;
 pub mod device;
 pub mod fence;
 pub(crate) mod keeper;
+mod patience;
