@@ -167,7 +167,8 @@ pub async fn start(config: Config, seams: Seams, transport: Arc<dyn Transport>) 
     }
     let etcd = settings.open(shared.seams.clone())?;
     let won = match etcd.try_lead(&shared.config.host).await {
-        Ok(Lead::Won(store)) => Some(shared.lead(store).await?),
+        // What fails here passes: this MGS stands by, and tries again.
+        Ok(Lead::Won(store)) => passes(shared.lead(store).await)?,
         Ok(Lead::Held(leader)) => {
             tracing::info!(%leader, "this MGS stands by");
             None
@@ -184,6 +185,17 @@ pub async fn start(config: Config, seams: Seams, transport: Arc<dyn Transport>) 
     Ok(Handle { name, nid, shared })
 }
 
+/// The leadership, or `None` where it was lost again by something that passes.
+fn passes<T>(led: Result<T>) -> Result<Option<T>> {
+    match led {
+        Err(fault) if matches!(fault.code, Code::NotLeading | Code::StoreUnreachable) => {
+            tracing::warn!(code = %fault.code, "this MGS could not become active: {fault}");
+            Ok(None)
+        }
+        led => led.map(Some),
+    }
+}
+
 impl Standing {
     /// Waits for the end of each leadership, then for the next.
     async fn go_on(&self, etcd: EtcdStore, mut led: Option<Arc<Leadership>>) {
@@ -196,12 +208,9 @@ impl Standing {
                 }
             }
             let store = etcd.lead(&self.config.host).await;
-            match self.lead(store).await {
-                Ok(leadership) => led = Some(leadership),
-                Err(fault) if fault.code == Code::NotLeading || fault.code == Code::StoreUnreachable => {
-                    tracing::warn!(code = %fault.code, "this MGS could not become active: {fault}");
-                    self.seams.sleep_ms(AGAIN_MS).await;
-                }
+            match passes(self.lead(store).await) {
+                Ok(Some(leadership)) => led = Some(leadership),
+                Ok(None) => self.seams.sleep_ms(AGAIN_MS).await,
                 Err(fault) => {
                     tracing::error!(code = %fault.code, "this MGS cannot become active: {fault}");
                     self.failed.send_replace(Some(fault));
@@ -269,5 +278,19 @@ impl Standing {
         seams.spawn("mgs.events", events::watch(Arc::downgrade(&mgs)));
         seams.spawn("mgs.replicas", replica::watch(Arc::downgrade(&mgs)));
         Ok(Active { server, mgs })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_mgs_that_has_won_and_loses_its_store_stands_by() {
+        for code in [Code::StoreUnreachable, Code::NotLeading] {
+            assert_eq!(passes::<u8>(Err(Fault::new(code))), Ok(None));
+        }
+        assert_eq!(passes(Ok(7)), Ok(Some(7)));
+        assert_eq!(passes::<u8>(Err(Fault::new(Code::StoreDamaged))).unwrap_err().code, Code::StoreDamaged);
     }
 }
