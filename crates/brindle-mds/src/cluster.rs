@@ -27,6 +27,8 @@ use crate::store::meta;
 const POLL_MS: u64 = 2_000;
 /// An OST that does not answer for so long counts as down.
 const POLL_TIMEOUT_MS: u64 = 1_500;
+/// Pause before the MGS is told of the term again.
+const NOTE_AGAIN_MS: u64 = 1_000;
 
 /// The OSTs of the map, asked under the session of this MDT.
 pub struct OstTargets {
@@ -200,19 +202,35 @@ pub async fn note_term(mdt: Arc<Mdt>, targets: Arc<Directory>) -> Fault {
     let identity = mdt.identity();
     let (term, opening) = (mdt.numbers().term(), mdt.seams().rng.next_u64());
     let (fs, target, uuid) = (identity.fs.clone(), identity.target(), identity.uuid);
-    match targets.mgs().ask(&NoteTermReq { fs, target, uuid, term, opening }).await {
-        Ok(answer) if !answer.is_newest => {
+    let request = NoteTermReq { fs, target, uuid, term, opening };
+    match until_noted(mdt.seams(), || targets.mgs().ask(&request)).await {
+        Some(answer) if !answer.is_newest => {
             if let Some(seat) = &mdt.config().seat {
                 // A member that serves after a loss was accepted may not have heard of it.
                 seat.raise_term_floor(answer.highest);
             }
             later(&identity.name(), term, answer.highest)
         }
-        Ok(_) => std::future::pending().await,
-        Err(fault) => {
-            // An MGS of an earlier release, which keeps no terms.
-            tracing::warn!(code = %fault.code, "the MGS does not keep the term of this MDT: {fault}");
-            std::future::pending().await
+        _ => std::future::pending().await,
+    }
+}
+
+/// Asks until there is an answer. `None`: the MGS is of an earlier release, which keeps no terms.
+async fn until_noted<T, Asked: Future<Output = Result<T>>>(
+    seams: &Seams,
+    ask: impl Fn() -> Asked,
+) -> Option<T> {
+    loop {
+        match ask().await {
+            Ok(answer) => return Some(answer),
+            Err(fault) => {
+                // Without an answer a second copy of this MDT's disk would go unnoticed.
+                tracing::warn!(code = %fault.code, "the MGS does not keep the term of this MDT: {fault}");
+                if fault.code == Code::UnknownOp {
+                    return None;
+                }
+                seams.sleep_ms(NOTE_AGAIN_MS).await;
+            }
         }
     }
 }
@@ -241,5 +259,25 @@ pub async fn ask_space(mdt: &Mdt, index: u16) {
             degraded: space.degraded,
         }),
         Some(Err(_)) | None => mdt.osts().set_down(index),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_term_is_told_until_the_mgs_has_kept_it() {
+        let seams = brindle_stdx::real::seams(tokio::runtime::Handle::current());
+        let asked = AtomicUsize::new(0);
+        let answer = until_noted(&seams, || {
+            let is_first = asked.fetch_add(1, Ordering::AcqRel) == 0;
+            std::future::ready(if is_first { Err(Fault::new(Code::StoreUnreachable)) } else { Ok(7) })
+        });
+        assert_eq!(answer.await, Some(7));
+        let unknown = || std::future::ready(Err::<u8, Fault>(Fault::new(Code::UnknownOp)));
+        assert_eq!(until_noted(&seams, unknown).await, None);
     }
 }

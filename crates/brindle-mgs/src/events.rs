@@ -18,6 +18,7 @@ use brindle_wire::oss::scrub::ScrubPass;
 use serde::{Deserialize, Serialize};
 
 use crate::Mgs;
+use crate::store::ATTEMPTS_MAX;
 
 /// Events that are kept.
 pub const EVENTS_MAX: usize = 500;
@@ -48,14 +49,7 @@ impl Events {
     /// Reads the journal.
     pub(crate) async fn open(store: Arc<dyn ConfigStore>, fs: &FsName) -> Result<Events> {
         let key = format!("fs/{fs}/events");
-        let (version, row) = match store.get(&key).await? {
-            None => (0, EventsRow::default()),
-            Some(entry) => {
-                let damaged = |why| Fault::new(Code::StoreDamaged).subject(key.clone()).why(why);
-                let row = form::decode(&entry.value).map_err(|why| why.fault("the events", damaged))?;
-                (entry.version, row)
-            }
-        };
+        let (version, row) = read(&*store, &key).await?;
         Ok(Events { store, key, version: version.into(), kept: watch::Sender::new(Arc::new(row.events)) })
     }
 
@@ -74,24 +68,59 @@ impl Events {
     /// Adds events. They are shown when they are durable.
     async fn add(&self, at_s: i64, found: &[Happening]) -> Result<()> {
         let mut version = self.version.lock().await;
-        let mut events = self.kept.borrow().as_ref().clone();
-        for happening in found {
-            let number = events.last().map_or(0, |last| last.number) + 1;
-            let Happening { name, level, subject, text } = happening.clone();
-            events.push(Event { number, at_s, name: name.to_owned(), level, subject, text });
-        }
-        let from = events.len().saturating_sub(EVENTS_MAX);
-        let row = EventsRow { events: events.split_off(from) };
-        let value = form::encode(FormatLevel::NEWEST, &row)?;
-        match self.store.compare_and_swap(&self.key, *version, Some(&value)).await? {
-            Swap::Done(written) => {
-                *version = written;
-                self.kept.send_replace(Arc::new(row.events));
-                Ok(())
+        let mut rest = found;
+        for _ in 0..ATTEMPTS_MAX {
+            let mut events = self.kept.borrow().as_ref().clone();
+            for happening in rest {
+                let number = events.last().map_or(0, |last| last.number) + 1;
+                let Happening { name, level, subject, text } = happening.clone();
+                events.push(Event { number, at_s, name: name.to_owned(), level, subject, text });
             }
-            Swap::Lost(_) => Err(Fault::new(Code::NotLeading).why("another MGS writes the events")),
+            let from = events.len().saturating_sub(EVENTS_MAX);
+            let row = EventsRow { events: events.split_off(from) };
+            let value = form::encode(FormatLevel::NEWEST, &row)?;
+            match self.store.compare_and_swap(&self.key, *version, Some(&value)).await? {
+                Swap::Done(written) => {
+                    *version = written;
+                    self.kept.send_replace(Arc::new(row.events));
+                    return Ok(());
+                }
+                // Another MGS was first, or a write of this one of which it has heard nothing.
+                Swap::Lost(_) => {
+                    let (there, known) = read(&*self.store, &self.key).await?;
+                    *version = there;
+                    let before = self.kept.send_replace(Arc::new(known.events));
+                    rest = rest.get(self.written_since(&before, rest)..).unwrap_or_default();
+                    if rest.is_empty() {
+                        return Ok(());
+                    }
+                }
+            }
         }
+        Err(Fault::new(Code::Overloaded)
+            .what("cannot write the events")
+            .why(format!("others wrote theirs {ATTEMPTS_MAX} times meanwhile")))
     }
+}
+
+impl Events {
+    /// Number of happenings that are in the journal by now, and were not `before`: an earlier attempt has written them.
+    fn written_since(&self, before: &[Event], found: &[Happening]) -> usize {
+        let written = self.after(before.last().map_or(0, |last| last.number));
+        let is_same = |(event, happening): &(&Event, &Happening)| {
+            event.name == happening.name && event.subject == happening.subject && event.text == happening.text
+        };
+        let count = written.iter().zip(found).take_while(is_same).count();
+        if count == written.len() { count } else { 0 }
+    }
+}
+
+/// The journal as it lies in the store, with its version.
+async fn read(store: &dyn ConfigStore, key: &str) -> Result<(u64, EventsRow)> {
+    let Some(entry) = store.get(key).await? else { return Ok((0, EventsRow::default())) };
+    let damaged = |why| Fault::new(Code::StoreDamaged).subject(key.to_owned()).why(why);
+    let row = form::decode(&entry.value).map_err(|why| why.fault("the events", damaged))?;
+    Ok((entry.version, row))
 }
 
 /// Outcome of fencing a host; `Err` has the reason of the failure.
@@ -369,6 +398,23 @@ pub(crate) async fn watch(mgs: Weak<Mgs>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_event_whose_answer_was_lost_is_written_once() {
+        crate::testing::run(async {
+            let (store, _dir) = crate::testing::Forgetful::new();
+            let events = Events::open(store.clone(), &"scratch".parse().unwrap()).await.unwrap();
+            let event = |name: &str| happened(EventLevel::Info, "host.joined", name, "has joined".to_owned());
+            let (a, b) = (event("a"), event("b"));
+            store.lose_next_answer();
+            let code = events.add(5, std::slice::from_ref(&a)).await.unwrap_err().code;
+            assert_eq!(code, Code::StoreUnreachable);
+            events.add(6, &[a, b]).await.unwrap();
+            let kept = events.after(0);
+            let kept: Vec<(u64, &str)> = kept.iter().map(|e| (e.number, e.subject.as_str())).collect();
+            assert_eq!(kept, [(1, "a"), (2, "b")]);
+        });
+    }
 
     fn host(is_silent: Option<bool>) -> SeenHost {
         SeenHost { roles: "server".to_owned(), is_silent }

@@ -222,4 +222,6 @@ fn mgt() -> Expected {
 }
 
 #[cfg(test)]
+mod testing;
+#[cfg(test)]
 mod tests;

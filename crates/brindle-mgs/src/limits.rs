@@ -12,6 +12,8 @@ use brindle_wire::form::{self, FormatLevel};
 use brindle_wire::mgs::limit::{LimitChange, LimitList, LimitRule, RULES_MAX, refusal};
 use tokio::sync::Mutex;
 
+use crate::store::ATTEMPTS_MAX;
+
 /// The rules, and their place in the store.
 pub(crate) struct Limits {
     store: Arc<dyn ConfigStore>,
@@ -57,22 +59,32 @@ impl Limits {
         is_dry_run: bool,
     ) -> Result<(bool, Option<LimitRule>)> {
         let mut version = self.entry_version.lock().await;
-        let before = self.current.borrow().rules.clone();
-        let rules = decide(&alive(&before, now_s), change)?;
-        let rule = rules.iter().find(|rule| rule.name == change.name()).cloned();
-        let changed = rules != *before;
-        if !changed || is_dry_run {
-            return Ok((changed, rule));
-        }
-        let value = form::encode(FormatLevel::NEWEST, &LimitList { rules: rules.clone() })?;
-        match self.store.compare_and_swap(&self.key, *version, Some(&value)).await? {
-            Swap::Done(new) => {
-                *version = new;
-                self.current.send_replace(told(new, rules));
-                Ok((true, rule))
+        for _ in 0..ATTEMPTS_MAX {
+            let before = self.current.borrow().rules.clone();
+            let rules = decide(&alive(&before, now_s), change)?;
+            let rule = rules.iter().find(|rule| rule.name == change.name()).cloned();
+            let changed = rules != *before;
+            if !changed || is_dry_run {
+                return Ok((changed, rule));
             }
-            Swap::Lost(_) => Err(Fault::new(Code::NotLeading).why("another MGS has changed the limits")),
+            let value = form::encode(FormatLevel::NEWEST, &LimitList { rules: rules.clone() })?;
+            match self.store.compare_and_swap(&self.key, *version, Some(&value)).await? {
+                Swap::Done(new) => {
+                    *version = new;
+                    self.current.send_replace(told(new, rules));
+                    return Ok((true, rule));
+                }
+                // Another MGS was first, or a write of this one of which it has heard nothing.
+                Swap::Lost(_) => {
+                    let (found, rules) = read(&*self.store, &self.key).await?;
+                    *version = found;
+                    self.current.send_replace(told(found, rules));
+                }
+            }
         }
+        Err(Fault::new(Code::Overloaded)
+            .what("cannot change the limits")
+            .why(format!("others changed them {ATTEMPTS_MAX} times meanwhile")))
     }
 }
 
@@ -162,6 +174,27 @@ mod tests {
         );
         let left = decide(&rules, &LimitChange::Remove("a".into())).unwrap();
         assert_eq!(left.len(), 1);
+    }
+
+    #[test]
+    fn a_write_whose_answer_was_lost_blocks_no_later_change() {
+        crate::testing::run(async {
+            let (store, _dir) = crate::testing::Forgetful::new();
+            let fs: FsName = "scratch".parse().unwrap();
+            let limits = Limits::open(store.clone(), &fs).await.unwrap();
+            store.lose_next_answer();
+            let add = |name: &str| LimitChange::Add(rule(name));
+            let code = limits.change(&add("a"), 0, false).await.unwrap_err().code;
+            assert_eq!(code, Code::StoreUnreachable);
+            assert!(limits.change(&add("b"), 0, false).await.unwrap().0);
+            let (_, rules) = limits.now(0);
+            assert_eq!(rules.iter().map(|rule| rule.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+            store.lose_next_answer();
+            let code = limits.change(&add("c"), 0, false).await.unwrap_err().code;
+            assert_eq!(code, Code::StoreUnreachable);
+            let code = limits.change(&add("c"), 0, false).await.unwrap_err().code;
+            assert_eq!(code, Code::LimitExists, "it was added after all");
+        });
     }
 
     #[test]

@@ -17,7 +17,7 @@ use tokio::sync::Mutex;
 /// Earlier versions of the map that are remembered, to tell what changed since.
 const VERSIONS_KEPT: usize = 64;
 /// Attempts to store a change while others store theirs.
-const ATTEMPTS_MAX: usize = 16;
+pub(crate) const ATTEMPTS_MAX: usize = 16;
 
 /// The map and its place in the store.
 pub(crate) struct MapStore {
@@ -55,12 +55,16 @@ impl Terms {
         for entry in store.list(&prefix).await? {
             let damaged = |why: String| Fault::new(Code::StoreDamaged).subject(entry.key.clone()).why(why);
             let target: TargetId = entry.key[prefix.len()..].parse().map_err(damaged)?;
-            let row: TermRow =
-                form::decode(&entry.value).map_err(|why| why.fault("the term of an MDT", damaged))?;
+            let row = decode_term(&entry.key, &entry.value)?;
             highest.insert(target, (entry.version, row));
         }
         Ok(Terms { prefix, highest: highest.into() })
     }
+}
+
+fn decode_term(key: &str, bytes: &[u8]) -> Result<TermRow> {
+    let damaged = |why| Fault::new(Code::StoreDamaged).subject(key.to_owned()).why(why);
+    form::decode(bytes).map_err(|why| why.fault("the term of an MDT", damaged))
 }
 
 pub(crate) fn key(fs: &FsName) -> String {
@@ -121,19 +125,32 @@ impl MapStore {
     pub(crate) async fn note_term(&self, mdt: TargetId, told: TermRow) -> Result<TermRow> {
         // One change of the store at a time.
         let _turn = self.entry_version.lock().await;
-        let (version, highest) = self.terms.highest.lock().get(&mdt).copied().unwrap_or_default();
-        if highest.term >= told.term {
-            return Ok(highest);
-        }
         let key = format!("{}{mdt}", self.terms.prefix);
-        let value = form::encode(FormatLevel::NEWEST, &told)?;
-        match self.store.compare_and_swap(&key, version, Some(&value)).await? {
-            Swap::Done(version) => {
-                self.terms.highest.lock().insert(mdt, (version, told));
-                Ok(told)
+        for _ in 0..ATTEMPTS_MAX {
+            let (version, highest) = self.terms.highest.lock().get(&mdt).copied().unwrap_or_default();
+            if highest.term >= told.term {
+                return Ok(highest);
             }
-            Swap::Lost(_) => Err(Fault::new(Code::NotLeading).why("another MGS has changed the terms")),
+            let value = form::encode(FormatLevel::NEWEST, &told)?;
+            match self.store.compare_and_swap(&key, version, Some(&value)).await? {
+                Swap::Done(version) => {
+                    self.terms.highest.lock().insert(mdt, (version, told));
+                    return Ok(told);
+                }
+                // Another MGS was first, or a write of this one of which it has heard nothing.
+                Swap::Lost(_) => {
+                    let entry = self.store.get(&key).await?;
+                    let known =
+                        entry.map(|entry| Ok((entry.version, decode_term(&entry.key, &entry.value)?)));
+                    let known: (u64, TermRow) = known.transpose()?.unwrap_or_default();
+                    self.terms.highest.lock().insert(mdt, known);
+                }
+            }
         }
+        Err(Fault::new(Code::Overloaded)
+            .what("cannot keep the term of")
+            .subject(mdt.to_string())
+            .why(format!("others changed it {ATTEMPTS_MAX} times meanwhile")))
     }
 
     /// The highest terms that MDTs have told.
@@ -196,6 +213,26 @@ impl MapStore {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_term_whose_answer_was_lost_is_told_again() {
+        crate::testing::run(async {
+            let (store, _dir) = crate::testing::Forgetful::new();
+            let superblock = crate::testing::superblock();
+            MapStore::format(&*store, &superblock).await.unwrap();
+            let maps = MapStore::open(store.clone(), &superblock).await.unwrap();
+            let (mdt, first) = (TargetId::mdt(0), TermRow { term: 4, opening: 1 });
+            store.lose_next_answer();
+            assert_eq!(maps.note_term(mdt, first).await.unwrap_err().code, Code::StoreUnreachable);
+            assert_eq!(maps.note_term(mdt, first).await, Ok(first), "it was kept after all");
+            let second = TermRow { term: 5, opening: 2 };
+            store.lose_next_answer();
+            maps.note_term(mdt, second).await.unwrap_err();
+            let third = TermRow { term: 6, opening: 3 };
+            assert_eq!(maps.note_term(mdt, third).await, Ok(third));
+            assert_eq!(maps.terms(), [(mdt, 6)]);
+        });
+    }
 
     #[test]
     fn bytes_in_the_store_never_change() {

@@ -13,6 +13,7 @@ use brindle_wire::mgs::{GetMapReq, HeartbeatReq, RegisterReq, RegisterResp};
 use brindle_wire::version::PeerKind;
 
 use super::*;
+use crate::testing::run;
 
 struct World {
     dir: tempfile::TempDir,
@@ -75,15 +76,6 @@ fn whole(update: Option<MapUpdate>) -> Map {
         Some(MapUpdate::Whole(map)) => map,
         other => panic!("all of the map, to whoever has none: {other:?}"),
     }
-}
-
-fn run(test: impl Future<Output = ()>) {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .unwrap()
-        .block_on(test);
 }
 
 #[test]
