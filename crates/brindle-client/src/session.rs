@@ -568,9 +568,10 @@ impl Client {
     }
 }
 
-/// Faults of a server that is starting, or of a connection: they pass.
+/// Faults of a server that is starting or gives its target to another host, or of a connection: they pass.
 fn not_ready(fault: &Fault) -> bool {
-    matches!(fault.code, Code::Disconnected | Code::TargetDown | Code::WrongTarget | Code::Overloaded)
+    use Code::{Disconnected, NotOwner, Overloaded, StaleEpoch, TargetDown, WrongTarget};
+    matches!(fault.code, Disconnected | TargetDown | WrongTarget | Overloaded | NotOwner | StaleEpoch)
 }
 
 fn reclaim_open(handle: &Handle) -> ReclaimOpen {
@@ -617,6 +618,14 @@ mod tests {
         fn sleep_until(&self, _: Mono) -> BoxFuture<'static, ()> {
             Box::pin(std::future::pending())
         }
+    }
+
+    #[test]
+    fn a_mount_waits_while_another_host_takes_the_mdt_over() {
+        for code in [Code::Disconnected, Code::TargetDown, Code::NotOwner, Code::StaleEpoch] {
+            assert!(not_ready(&Fault::new(code)), "{code}");
+        }
+        assert!(!not_ready(&Fault::new(Code::NoSuchFs)));
     }
 
     #[test]

@@ -57,6 +57,12 @@ impl MapWatch {
                     self.seams.sleep_ms(PAUSE_MS).await;
                     continue;
                 }
+                // Another MGS takes over at this moment.
+                Err(f) if f.code == Code::NotLeading => {
+                    self.mgs_is_silent();
+                    self.seams.sleep_ms(PAUSE_MS).await;
+                    continue;
+                }
                 Err(f) => return Err(f),
             }
             self.watch();
@@ -147,6 +153,9 @@ impl MapWatch {
                 Some(Ok(None)) => {}
                 None => self.mgs_is_silent(),
                 Some(Err(fault)) => {
+                    if fault.code == Code::NotLeading {
+                        self.mgs_is_silent();
+                    }
                     tracing::debug!(code = %fault.code, why = ?fault.why, "cannot fetch the map");
                     self.seams.sleep_ms(PAUSE_MS).await;
                 }
@@ -172,4 +181,61 @@ async fn ask_mgs<M: Message>(mgs: &Peer, request: &M) -> Result<M::Resp, Fault> 
         ..Header::default()
     };
     decode_reply(&mgs.call(Frame::new(header, encode_body(request))).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+
+    use brindle_net::peer::NoNotifies;
+    use brindle_net::{PeerConfig, RpcServer, ServerConfig, ServerConn, Service, TcpTransport};
+    use brindle_stdx::{BoxFuture, real};
+    use brindle_types::Nid;
+    use brindle_wire::map::delta::MapUpdate;
+    use brindle_wire::mgs::GetMapResp;
+    use brindle_wire::version::PeerKind;
+
+    use super::*;
+
+    /// An MGS that is not the active one when it is first asked.
+    struct Stub {
+        asked: AtomicU64,
+    }
+
+    impl Service for Stub {
+        fn hello(&self, _: &Arc<ServerConn>) -> Result<u64, Fault> {
+            Ok(7)
+        }
+
+        fn request(self: Arc<Self>, _: Arc<ServerConn>, frame: Frame) -> BoxFuture<'static, Frame> {
+            Box::pin(async move {
+                if self.asked.fetch_add(1, Ordering::AcqRel) == 0 {
+                    return Frame::fault_reply_to(&frame.header, &Fault::new(Code::NotLeading));
+                }
+                let map = Map { version: 3, ..Map::new("test".parse().expect("a name"), 7) };
+                let answer = GetMapResp { update: Some(MapUpdate::Whole(map)) };
+                Frame::reply_to(&frame.header, encode_body(&Ok::<_, Fault>(answer)))
+            })
+        }
+
+        fn closed(&self, _: u64) {}
+    }
+
+    #[tokio::test]
+    async fn the_first_map_is_waited_for_while_another_mgs_becomes_active() {
+        let seams = real::seams(tokio::runtime::Handle::current());
+        let transport = Arc::new(TcpTransport::new(seams.clone()));
+        let stub = Arc::new(Stub { asked: AtomicU64::new(0) });
+        let anywhere = Nid { host: "127.0.0.1".into(), port: 0, rail: 0 };
+        let server =
+            RpcServer::serve(transport.clone(), &seams, &anywhere, ServerConfig::default(), stub.clone());
+        let server = server.await.expect("listens");
+        let config = PeerConfig::new(7, PeerKind::Client, "test");
+        let nids = vec![server.local_nid().clone()];
+        let peer = Peer::new(transport, seams.clone(), nids, config, Arc::new(NoNotifies));
+        let watch = MapWatch::new(&seams, peer, Map::new("test".parse().expect("a name"), 7));
+        let map = watch.fetch().await.expect("the other one answers");
+        watch.stop();
+        assert_eq!((map.version, stub.asked.load(Ordering::Acquire) >= 2), (3, true));
+    }
 }
