@@ -29,6 +29,7 @@ pub mod requirements;
 pub mod service;
 pub mod shared;
 pub mod slurm;
+pub mod spare;
 pub mod system;
 pub mod target_dir;
 pub mod users;

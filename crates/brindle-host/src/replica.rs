@@ -21,6 +21,7 @@ use parking_lot::Mutex;
 use crate::daemon::Shows;
 use crate::hosting::{IDLE_MS, Spoiled, Trouble, check_port, end, prepare, tell_and_ask};
 use crate::service::{self, Found, How, Service};
+use crate::spare;
 
 /// Longest time that the MGS holds a request while there are members: it hears of this host at least that
 /// often.
@@ -35,6 +36,8 @@ const BUSY_TRIES: u32 = 40;
 /// answer.
 const SHOW_EVERY_MS: u64 = 1_000;
 const SHOW_MS: u64 = 2_000;
+/// Pause before the MGS is asked again whether this host is a spare one.
+const SPARE_AGAIN_MS: u64 = 5_000;
 
 fn shown(set: &ReplicaSetState) -> ShowReplicaReq {
     let in_sync = set.in_sync().map(|m| m.host.clone()).collect();
@@ -65,6 +68,8 @@ pub struct ReplicaDaemon {
     changes: watch::Sender<u64>,
     /// Members that have gone by a higher epoch than the MGS knows, as they are shown to it.
     ahead: Mutex<BTreeMap<TargetId, ShowReplicaReq>>,
+    /// Version of the rows of the MGS that was heard of last.
+    rows_version: watch::Sender<u64>,
     stop: Latch,
 }
 
@@ -81,11 +86,16 @@ impl ReplicaDaemon {
             releasing: Mutex::default(),
             changes: watch::Sender::new(0),
             ahead: Mutex::default(),
+            rows_version: watch::Sender::new(0),
             stop: Latch::default(),
         });
         let own = daemon.clone();
         seams.spawn("replica.show", async move {
             own.stop.until(own.show()).await;
+        });
+        let own = daemon.clone();
+        seams.spawn("replica.spare", async move {
+            own.stop.until(own.mark_spare()).await;
         });
         let own = daemon.clone();
         seams.spawn("replica.keep", async move {
@@ -139,6 +149,8 @@ impl ReplicaDaemon {
             if let Some(sets) = answer.sets {
                 self.take(sets);
             }
+            self.rows_version
+                .send_if_modified(|known| std::mem::replace(known, answer.version) != answer.version);
             answer.version
         };
         tell_and_ask(&self.how.seams, &self.mgs, &self.changes, ask, take).await;
@@ -154,6 +166,27 @@ impl ReplicaDaemon {
                 }
             }
             self.how.seams.sleep_ms(SHOW_EVERY_MS).await;
+        }
+    }
+
+    /// Marks the directory of this host when it becomes a spare one.
+    async fn mark_spare(&self) {
+        let (mut heard, mut rows) = (spare::Heard::default(), self.rows_version.subscribe());
+        loop {
+            let marked = loop {
+                match spare::dir_of(&self.mgs, &self.how.host).await {
+                    Ok(dir) => break heard.became(dir).map_or(Ok(()), |dir| spare::mark(&dir)),
+                    Err(fault) => {
+                        tracing::debug!(code = %fault.code, "the MGS does not tell the spare hosts: {fault}");
+                        self.how.seams.sleep_ms(SPARE_AGAIN_MS).await;
+                    }
+                }
+            };
+            if let Err(fault) = marked {
+                tracing::error!(code = %fault.code, "{fault}");
+            }
+            // The sender lives as long as `self`.
+            let _ = rows.changed().await;
         }
     }
 
@@ -294,6 +327,10 @@ impl ReplicaDaemon {
             is_formatted: member.is_formatted,
             is_wanted: true,
         };
+        if !order.is_formatted {
+            let spare_dir = spare::dir_of(&self.mgs, &self.how.host).await?;
+            spare::check(&order.dir, spare_dir.as_deref())?;
+        }
         prepare(&self.how, &self.fs, &self.mgs, &order).await?;
         self.set(seat, |hosted| {
             hosted.is_formatted = true;

@@ -9,12 +9,12 @@ pub(crate) mod moving;
 pub(crate) mod spare;
 pub(crate) mod step;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 
 use brindle_stdx::Mono;
 use brindle_types::{Code, Fault, Result, TargetId};
-use brindle_wire::mgs::replica::{MemberPhase, MemberReport, ReplicaSetState};
+use brindle_wire::mgs::replica::{MemberPhase, MemberReport, MemberRole, ReplicaSetState};
 
 use crate::Mgs;
 use crate::hosts::Hosts;
@@ -32,6 +32,16 @@ const GRACE_MS: u64 = 8_000;
 
 /// A spare host that was heard of so lately can be given a copy.
 const SPARE_ALIVE_MS: u64 = 15_000;
+
+/// A fill that gets so much further than where it met trouble goes on; one that has no room ends at the same place each time.
+const HEADWAY_BYTES: u64 = 64 << 20;
+
+/// A copy whose fill met trouble, and has not got further since.
+#[derive(Debug)]
+struct Stuck {
+    since: Mono,
+    done_bytes: u64,
+}
 
 #[derive(Debug)]
 struct Words {
@@ -54,6 +64,10 @@ struct State {
     shown: BTreeMap<(TargetId, String), Shown>,
     /// Time since when members are away or failed, by target and host.
     away: BTreeMap<(TargetId, String), Mono>,
+    /// Fills that do not go on, by target and host.
+    stuck: BTreeMap<(TargetId, String), Stuck>,
+    /// Hosts on which a fill did not go on, each with the target: they get no other copy of it from this MGS.
+    unfit: BTreeSet<(TargetId, String)>,
 }
 
 impl Replicas {
@@ -64,6 +78,8 @@ impl Replicas {
             hindrances: BTreeMap::new(),
             shown: BTreeMap::new(),
             away: BTreeMap::new(),
+            stuck: BTreeMap::new(),
+            unfit: BTreeSet::new(),
         };
         Replicas { state: parking_lot::Mutex::new(state) }
     }
@@ -101,6 +117,7 @@ impl Replicas {
         state.started = state.started.plus_ms(ms);
         state.hosts.values_mut().for_each(|words| words.at = words.at.plus_ms(ms));
         state.away.values_mut().for_each(|since| *since = since.plus_ms(ms));
+        state.stuck.values_mut().for_each(|stuck| stuck.since = stuck.since.plus_ms(ms));
     }
 
     /// Time since a host was heard of, in milliseconds, and its report of a target.
@@ -137,7 +154,39 @@ impl Replicas {
         set.members.iter().map(|m| (m.host.clone(), of(&m.host))).collect()
     }
 
-    /// Time for which members of a set have been away or failed, in milliseconds, as far as this MGS has
+    /// Notes which fills do not go on, as the primary tells.
+    fn note_fills(&self, set: &ReplicaSetState, now: Mono) {
+        let (_, report) = self.of(&set.primary, set.target, now);
+        let mut state = self.state.lock();
+        let is_learner = |host: &str| set.member(host).is_some_and(|m| m.role == MemberRole::Learner);
+        state.stuck.retain(|(target, host), _| *target != set.target || is_learner(host));
+        for fill in report.iter().flat_map(|report| &report.resyncs).filter(|fill| is_learner(&fill.host)) {
+            let key = (set.target, fill.host.clone());
+            let gets_further =
+                |stuck: &Stuck| fill.done_bytes > stuck.done_bytes.saturating_add(HEADWAY_BYTES);
+            if state.stuck.get(&key).is_some_and(gets_further) {
+                state.stuck.remove(&key);
+            }
+            if !fill.trouble.is_empty() {
+                state.stuck.entry(key).or_insert(Stuck { since: now, done_bytes: fill.done_bytes });
+            }
+        }
+    }
+
+    /// A member was given up. If its fill did not go on, its host gets no other copy of the target.
+    fn was_given_up(&self, target: TargetId, host: &str) {
+        let mut state = self.state.lock();
+        let key = (target, host.to_owned());
+        if state.stuck.remove(&key).is_some() {
+            state.unfit.insert(key);
+        }
+    }
+
+    fn is_unfit(&self, target: TargetId, host: &str) -> bool {
+        self.state.lock().unfit.contains(&(target, host.to_owned()))
+    }
+
+    /// Time for which members of a set have been away or failed, or could not be filled, in milliseconds, as far as this MGS has
     /// looked.
     fn away_ms(
         &self,
@@ -152,11 +201,16 @@ impl Replicas {
                 || heard.get(host).is_some_and(|heard| !matches!(heard, Heard::Alive { .. }))
         });
         let bad = heard.iter().filter(|(_, heard)| matches!(heard, Heard::Dead | Heard::Failed));
-        bad.map(|(host, _)| {
+        let away = bad.map(|(host, _)| {
             let since = *state.away.entry((set.target, host.clone())).or_insert(now);
             (host.clone(), now.ms_since(since))
-        })
-        .collect()
+        });
+        let mut found: BTreeMap<String, u64> = away.collect();
+        for ((_, host), stuck) in state.stuck.iter().filter(|((target, _), _)| *target == set.target) {
+            let ms = found.entry(host.clone()).or_default();
+            *ms = (*ms).max(now.ms_since(stuck.since));
+        }
+        found
     }
 
     /// Whether a member is heard of, under the boot term that the set has it with.
@@ -291,11 +345,13 @@ async fn replace(mgs: &Arc<Mgs>, hosts: &Hosts, target: TargetId) {
     let found = |rows: &Rows| {
         let set = &rows.replica_set(target)?.set;
         let now = mgs.seams.now();
+        mgs.replicas.note_fills(set, now);
         let away_ms = mgs.replicas.away_ms(set, &mgs.replicas.heard(set, now), now);
         if rows.spares().len() == 0 || !mgs.replicas.is_served(set, now) {
             return None;
         }
-        let is_alive = |host: &str| hosts.heard.lock().of(host, now).0.is_some_and(|ms| ms <= SPARE_ALIVE_MS);
+        let is_heard = |host: &str| hosts.heard.lock().of(host, now).0.is_some_and(|ms| ms <= SPARE_ALIVE_MS);
+        let is_alive = |host: &str| is_heard(host) && !mgs.replicas.is_unfit(target, host);
         spare::replaced(
             rows,
             &mgs.store.current(),
@@ -313,10 +369,13 @@ async fn replace(mgs: &Arc<Mgs>, hosts: &Hosts, target: TargetId) {
         })
     };
     match hosts.change(decide).await {
-        Ok((true, Some(spare::Replacement { lost, place }))) => tracing::warn!(
-            target_name = %mgs.superblock.fs.target(target), lost, host = place.host, dir = place.dir,
-            "a copy was away for too long: it is made anew on a spare host"
-        ),
+        Ok((true, Some(spare::Replacement { lost, place }))) => {
+            mgs.replicas.was_given_up(target, &lost);
+            tracing::warn!(
+                target_name = %mgs.superblock.fs.target(target), lost, host = place.host, dir = place.dir,
+                "a copy was away for too long, or could not be filled: it is made anew on a spare host"
+            );
+        }
         Ok(_) => {}
         Err(fault) => tracing::warn!(code = %fault.code, "cannot give a lost copy to a spare host: {fault}"),
     }
@@ -351,5 +410,96 @@ async fn settle(mgs: &Arc<Mgs>, hosts: &Hosts, target: TargetId) {
         }
         Ok(_) => {}
         Err(fault) => mgs.replicas.note(target, Some(fault)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use brindle_wire::mgs::replica::{ReplicaMember, Resync};
+
+    use super::*;
+
+    fn set() -> ReplicaSetState {
+        let member = |host: &str, role| ReplicaMember {
+            host: host.to_owned(),
+            dir: "/data".to_owned(),
+            is_formatted: true,
+            role,
+            boot_term: 1,
+            recorded_epoch: 1,
+            nids: Vec::new(),
+        };
+        let members = vec![member("a", MemberRole::InSync), member("s1", MemberRole::Learner)];
+        let (target, primary) = (TargetId::ost(3), "a".to_owned());
+        ReplicaSetState { target, uuid: [7; 16], epoch: 5, term: 1, port: 9884, primary, members }
+    }
+
+    fn report(set: &ReplicaSetState, phase: MemberPhase, resyncs: Vec<Resync>) -> MemberReport {
+        let (target, uuid, epoch) = (set.target, set.uuid, set.epoch);
+        MemberReport {
+            target,
+            uuid,
+            epoch,
+            is_formatted: true,
+            boot_term: 1,
+            recorded_epoch: epoch,
+            nids: Vec::new(),
+            phase,
+            resyncs,
+            mended_blocks: 0,
+        }
+    }
+
+    /// Time for which the copy on the spare host counts as away, after each report of the primary: the bytes that were compared, and the trouble.
+    fn away_ms(told: &[(u64, &str)]) -> Vec<Option<u64>> {
+        let (set, mut now) = (set(), Mono(0).plus_ms(100_000));
+        let replicas = Replicas::new(now);
+        let mut found = Vec::new();
+        for (done_bytes, trouble) in told {
+            now = now.plus_ms(1_000);
+            let (host, trouble) = ("s1".to_owned(), (*trouble).to_owned());
+            let (total_bytes, copied_bytes, running_ms) = (1 << 40, *done_bytes, 1_000);
+            let fill =
+                Resync { host, done_bytes: *done_bytes, total_bytes, copied_bytes, running_ms, trouble };
+            replicas.told("a", now, vec![report(&set, MemberPhase::Serving, vec![fill])]);
+            replicas.told("s1", now, vec![report(&set, MemberPhase::Following, Vec::new())]);
+            replicas.note_fills(&set, now);
+            let away_ms = replicas.away_ms(&set, &replicas.heard(&set, now), now);
+            found.push(away_ms.get("s1").copied());
+        }
+        found
+    }
+
+    #[test]
+    fn a_copy_that_finds_no_room_counts_as_away() {
+        let full = (1 << 30, "no space is left");
+        let again = (1 << 20, "");
+        assert_eq!(
+            away_ms(&[again, full, again, full, again]),
+            [None, Some(0), Some(1_000), Some(2_000), Some(3_000)]
+        );
+    }
+
+    #[test]
+    fn a_copy_that_is_filled_slowly_or_after_a_failure_does_not() {
+        assert_eq!(away_ms(&[(1 << 20, ""), (2 << 20, ""), (3 << 20, "")]), [None; 3]);
+        assert_eq!(
+            away_ms(&[(1 << 30, "no answer"), (1 << 20, ""), (2 << 30, ""), (3 << 30, "")]),
+            [Some(0), Some(1_000), None, None]
+        );
+    }
+
+    #[test]
+    fn a_host_without_room_gets_no_other_copy_of_the_target() {
+        let (set, now) = (set(), Mono(0));
+        let replicas = Replicas::new(now);
+        replicas.was_given_up(set.target, "b");
+        assert!(!replicas.is_unfit(set.target, "b"), "it was away, and may come back");
+        let (host, trouble) = ("s1".to_owned(), "no space is left".to_owned());
+        let fill = Resync { host, done_bytes: 1, total_bytes: 2, copied_bytes: 1, running_ms: 1, trouble };
+        replicas.told("a", now, vec![report(&set, MemberPhase::Serving, vec![fill])]);
+        replicas.note_fills(&set, now);
+        replicas.was_given_up(set.target, "s1");
+        assert!(replicas.is_unfit(set.target, "s1") && !replicas.is_unfit(TargetId::ost(4), "s1"));
     }
 }

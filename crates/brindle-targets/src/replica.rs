@@ -93,6 +93,11 @@ pub enum Standing {
     InSync = 2,
 }
 
+fn smallest_room(links: &[Arc<Link>]) -> u64 {
+    let required = links.iter().filter(|link| link.is_required());
+    required.map(|link| link.available_bytes.load(Ordering::Acquire)).min().unwrap_or(u64::MAX)
+}
+
 impl Drop for Link {
     fn drop(&mut self) {
         self.peer.stop();
@@ -293,10 +298,9 @@ impl SetMember {
         }
     }
 
-    /// The smallest room that any member has.
+    /// The smallest room that any member has that changes are not answered without. One that is being filled may be dropped.
     pub fn available_bytes(&self) -> u64 {
-        let links = self.current();
-        links.links.iter().map(|link| link.available_bytes.load(Ordering::Acquire)).min().unwrap_or(u64::MAX)
+        smallest_room(&self.current().links)
     }
 
     /// A way to a member, with a new attachment that it does not know yet.
@@ -546,5 +550,37 @@ impl SetMember {
             }
         }
         !link.is_required()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use brindle_net::TcpTransport;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_member_that_is_being_filled_takes_no_room_from_the_others() {
+        let seams = brindle_stdx::real::seams(tokio::runtime::Handle::current());
+        let link = |standing: Standing, bytes: u64| {
+            let config = PeerConfig::new(7, PeerKind::Server, "a");
+            let transport = Arc::new(TcpTransport::new(seams.clone()));
+            Arc::new(Link {
+                host: "b".to_owned(),
+                peer: Peer::new(transport, seams.clone(), Vec::new(), config, Arc::new(NoNotifies)),
+                attachment: Attachment { epoch: 1, number: 1 },
+                boot_term: 1,
+                fs_id: 7,
+                target: TargetId::ost(0),
+                seams: seams.clone(),
+                standing: AtomicU8::new(standing as u8),
+                failed: Latch::default(),
+                granted: AtomicU64::new(0),
+                available_bytes: AtomicU64::new(bytes),
+            })
+        };
+        assert_eq!(smallest_room(&[link(Standing::InSync, 90), link(Standing::Learner, 5)]), 90);
+        assert_eq!(smallest_room(&[link(Standing::InSync, 90), link(Standing::Joining, 5)]), 5);
+        assert_eq!(smallest_room(&[link(Standing::Learner, 5)]), u64::MAX);
     }
 }

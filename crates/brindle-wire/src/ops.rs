@@ -208,7 +208,7 @@ ops! {
     432 ChangeReplicas "change_replicas" plain [Administrator];
     433 ChangeInSync "change_in_sync" plain [Mdt Ost];
     434 ShowReplica "show_replica" plain [Agent];
-    435 ListSpares "list_spares" plain [Administrator];
+    435 ListSpares "list_spares" plain [Administrator Agent];
     436 ChangeSpare "change_spare" plain [Administrator];
     437 NoteScrub "note_scrub" plain [Ost];
     440 MgsLogLevel "mgs_log_level" plain [Administrator];
