@@ -126,6 +126,11 @@ impl Situation<'_> {
         (ms >= FAILED_MS).then_some(&**fault)
     }
 
+    /// Whether the owner says that it cannot serve or give up the target.
+    fn is_failing(&self, t: &SharedTarget) -> bool {
+        self.told_by_owner(t).is_some_and(|told| matches!(told.report.state, SharedState::Failed { .. }))
+    }
+
     /// Whether the owner has parts of the target that it cannot get rid of.
     fn is_held(&self, t: &SharedTarget) -> bool {
         let told = self.told_by_owner(t);
@@ -286,7 +291,7 @@ fn judge_fencing(row: &SharedRow, to: &str, s: &Situation) -> Verdict {
         Some(Fencing::Running) => Verdict::Nothing,
         _ if s.is_deaf() => Verdict::Hindered(deaf(t, s)),
         // Nobody else has had it: the owner goes on, or begins anew.
-        _ if is_alive && !s.is_held(t) && s.failed(t).is_none() => Verdict::Change(taken_by(row, &t.owner)),
+        _ if is_alive && !s.is_failing(t) => Verdict::Change(taken_by(row, &t.owner)),
         // An owner without any part of it may try again; one that has some would wait for ever.
         Some(Fencing::Failed(_)) if is_alive && !s.is_held(t) => Verdict::Change(taken_by(row, &t.owner)),
         Some(Fencing::Failed(fault)) => Verdict::Hindered(fault.clone()),
