@@ -24,8 +24,17 @@ use brindle_wire::job::JobTag;
 pub const QUEUED_MAX: usize = 65_536;
 /// Cost of a request without bytes of files, in bytes: a request of 16 KiB costs twice as much as an empty one.
 pub const REQUEST_COST_BYTES: u64 = 16 << 10;
-/// Classes from which on those are forgotten that owe nothing.
+/// Most classes with a standing of their own. Where there are more, those are forgotten that owe nothing; then new jobs of a user share one.
 const CLASSES_MAX: usize = 4_096;
+/// Most users whose further jobs share a class each; beyond them all do. Likewise most users whose new jobs are counted.
+const USERS_MAX: usize = 1_024;
+/// Name of that class.
+const FURTHER_JOBS: &str = "~";
+/// New jobs of a user that may start now, as if their user had no other. Further ones start one after the other, as the requests of one job do: names
+/// of jobs cost nothing, and without this each request would be the first one of a job.
+const NEW_JOBS_MAX: u64 = 16;
+/// Requests that get a place between two searches for classes that owe nothing.
+const SEARCH_EVERY: u64 = 256;
 
 /// Requests that share one place in the order: those of a job, or those of a host that names no job.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,6 +48,8 @@ pub enum Class {
 /// A request that waits for a place.
 struct Queued<T> {
     class: Class,
+    /// Class whose standing it has: that of all further jobs of a user, or its own.
+    standing: Option<Class>,
     work: T,
     since: Mono,
     /// Requests of other classes that had got a place when it came.
@@ -82,6 +93,10 @@ pub struct Queue<T> {
     in_service: usize,
     queued: BTreeMap<(u64, u64), Queued<T>>,
     standings: BTreeMap<Class, Standing>,
+    /// Virtual time at which the first requests of all new jobs of a user are served.
+    new_jobs: BTreeMap<u32, u64>,
+    /// Value of `dispatched` at which it is worth while to look for classes that owe nothing.
+    search_at: u64,
     virtual_now: u64,
     next_number: u64,
     dispatched: u64,
@@ -95,6 +110,8 @@ impl<T> Queue<T> {
             in_service: 0,
             queued: BTreeMap::new(),
             standings: BTreeMap::new(),
+            new_jobs: BTreeMap::new(),
+            search_at: 0,
             virtual_now: 0,
             next_number: 0,
             dispatched: 0,
@@ -129,19 +146,54 @@ impl<T> Queue<T> {
             return Offered::Serve(work);
         }
         let cost = cost_bytes.saturating_add(REQUEST_COST_BYTES);
-        if self.standings.len() >= CLASSES_MAX {
-            let now = self.virtual_now;
-            self.standings.retain(|_, standing| standing.finish > now);
-        }
-        let standing = self.standings.entry(class.clone()).or_default();
-        let start = standing.finish.max(self.virtual_now);
+        let shared = self.shared_class(class);
+        let key = shared.as_ref().unwrap_or(class);
+        let earliest = match (self.standings.contains_key(key), key) {
+            (false, Class::Job(job)) => self.start_of_a_new_job(job.uid(), cost),
+            _ => self.virtual_now,
+        };
+        let standing = self.standings.entry(key.clone()).or_default();
+        let start = standing.finish.max(earliest);
         standing.finish = start.saturating_add(cost);
         let others_before = self.dispatched - standing.dispatched;
         let number = self.next_number;
         self.next_number += 1;
-        let queued = Queued { class: class.clone(), work, since: now, others_before };
+        let queued = Queued { class: class.clone(), standing: shared, work, since: now, others_before };
         self.queued.insert((start, number), queued);
         Offered::Queued
+    }
+
+    /// Class that an unknown one shares with others, where there are too many classes.
+    fn shared_class(&mut self, class: &Class) -> Option<Class> {
+        if self.standings.len() < CLASSES_MAX || self.standings.contains_key(class) {
+            return None;
+        }
+        if self.dispatched >= self.search_at {
+            self.search_at = self.dispatched.saturating_add(SEARCH_EVERY);
+            let now = self.virtual_now;
+            self.standings.retain(|_, standing| standing.finish > now);
+            self.new_jobs.retain(|_, finish| *finish > now);
+            if self.standings.len() < CLASSES_MAX {
+                return None;
+            }
+        }
+        let of_user = match class {
+            Class::Job(job) => Class::Job(JobTag::new(FURTHER_JOBS, job.uid())),
+            Class::Host(_) => Class::Host(Arc::from(FURTHER_JOBS)),
+        };
+        let has_room =
+            self.standings.len() < CLASSES_MAX + USERS_MAX || self.standings.contains_key(&of_user);
+        Some(if has_room { of_user } else { Class::Host(Arc::from(FURTHER_JOBS)) })
+    }
+
+    /// Earliest start of the first request of a job that is not known: now, for some jobs of a user, and one after the other for more of them.
+    fn start_of_a_new_job(&mut self, uid: u32, cost: u64) -> u64 {
+        // (Of the users beyond the bound all are one.)
+        let is_counted = self.new_jobs.len() < USERS_MAX || self.new_jobs.contains_key(&uid);
+        let finish = self.new_jobs.entry(if is_counted { uid } else { u32::MAX }).or_default();
+        let start = (*finish).max(self.virtual_now);
+        *finish = start.saturating_add(cost);
+        start.saturating_sub(NEW_JOBS_MAX * REQUEST_COST_BYTES).max(self.virtual_now)
     }
 
     /// The next request that waits, if a place is free; it has that place then.
@@ -150,11 +202,11 @@ impl<T> Queue<T> {
             return None;
         }
         let ((start, _), queued) = self.queued.pop_first()?;
-        let Queued { class, work, since, others_before } = queued;
+        let Queued { class, standing, work, since, others_before } = queued;
         self.virtual_now = start;
         self.in_service += 1;
         // The standing of a class that waits is never forgotten.
-        let standing = self.standings.entry(class.clone()).or_default();
+        let standing = self.standings.entry(standing.unwrap_or_else(|| class.clone())).or_default();
         let overtaken_by = (self.dispatched - standing.dispatched).saturating_sub(others_before);
         standing.dispatched += 1;
         self.dispatched += 1;
@@ -168,6 +220,8 @@ impl<T> Queue<T> {
         if self.queued.is_empty() && !self.standings.is_empty() {
             // A class that asks next owes nothing for requests that were served before.
             self.standings.clear();
+            self.new_jobs.clear();
+            self.search_at = 0;
             self.dispatched = 0;
             self.virtual_now = 0;
         }
@@ -250,6 +304,54 @@ mod tests {
         assert!(queue.serve_next().is_none(), "'a' and 'b' had one place");
         queue.leave();
         assert_eq!(queue.serve_next().map(|next| next.work), Some('c'));
+    }
+
+    /// A user who gives each request a name of its own has no more than other jobs have, and costs no more memory.
+    #[test]
+    fn thousands_of_fresh_names_starve_nobody() {
+        let job = |name: &str, uid| Class::Job(JobTag::new(name, uid));
+        let mut queue = Queue::new(1);
+        queue.offer(NOW, &job("first", 0), 0, "first");
+        let (mut fresh, mut victim, mut others) = (0, 0, 0);
+        let rounds = 20_000;
+        for n in 0..rounds {
+            // The noisy user keeps many requests queued; the others ask for one at a time.
+            for m in 0..3 {
+                queue.offer(NOW, &job(&format!("f{n}-{m}"), 7), 0, "fresh");
+            }
+            if n < 2 {
+                queue.offer(NOW, &job("victim", 8), 0, "victim");
+                queue.offer(NOW, &job("other", 7), 0, "other");
+            }
+            queue.leave();
+            match queue.serve_next().expect("somebody waits").work {
+                "fresh" => fresh += 1,
+                "victim" => {
+                    victim += 1;
+                    queue.offer(NOW, &job("victim", 8), 0, "victim");
+                }
+                _ => {
+                    others += 1;
+                    queue.offer(NOW, &job("other", 7), 0, "other");
+                }
+            }
+            assert!(queue.standings.len() <= CLASSES_MAX + USERS_MAX, "{}", queue.standings.len());
+            assert!(queue.new_jobs.len() <= USERS_MAX);
+        }
+        let third = rounds / 3;
+        let is_a_third = |served: i32| (served - third).abs() < 100;
+        assert!(is_a_third(victim) && is_a_third(others) && is_a_third(fresh), "{victim} {others} {fresh}");
+        // Somebody who comes now, of another user, is the next but for one request of each.
+        queue.offer(NOW, &job("late", 9), 0, "late");
+        let mut before = 0;
+        loop {
+            queue.leave();
+            match queue.serve_next().expect("somebody waits").work {
+                "late" => break,
+                _ => before += 1,
+            }
+        }
+        assert!(before <= 4, "{before}");
     }
 
     #[test]
