@@ -186,6 +186,18 @@ pub struct Request<'a> {
     pub bytes: u64,
 }
 
+impl Request<'_> {
+    fn asker(&self) -> Asker<'_> {
+        Asker {
+            job: self.job.map(JobTag::name),
+            uid: self.job.map(JobTag::uid),
+            host: self.host,
+            address: self.address,
+            bytes: self.bytes,
+        }
+    }
+}
+
 /// Waits of a job or host.
 #[derive(Clone, Default)]
 struct Row {
@@ -200,6 +212,8 @@ struct Row {
 struct Held {
     class: Class,
     bytes: u64,
+    /// Number of the rule that holds it.
+    rule: usize,
     work: Task,
 }
 
@@ -273,15 +287,10 @@ impl Fair {
         let mut state = self.state.lock();
         let now = if state.has_to_look() { self.seams.now() } else { Mono(0) };
         if !state.buckets.is_empty() {
-            let asker = Asker {
-                job: request.job.map(JobTag::name),
-                uid: request.job.map(JobTag::uid),
-                host: request.host,
-                address: request.address,
-                bytes: request.bytes,
-            };
+            let asker = request.asker();
             if let Some(ready) = state.buckets.take(now, &asker) {
-                state.hold(now, ready, Held { class, bytes: request.bytes, work });
+                let held = Held { class, bytes: request.bytes, rule: ready.rule, work };
+                state.hold(now, ready, held);
                 let begins = !std::mem::replace(&mut state.is_ticking, true);
                 drop(state);
                 if begins {
@@ -296,16 +305,29 @@ impl Fair {
         self.start(served);
     }
 
-    /// Replaces the limits. What is held by others goes on now.
+    /// Bytes of files in the reply to a request, where the request did not tell how many they would be: they are paid for afterwards.
+    pub fn pay(&self, request: &Request<'_>) {
+        let mut state = self.state.lock();
+        let is_limited = request.op.is_some_and(|op| passage(op) == Passage::InTurn)
+            && request.principal.kind == PrincipalKind::Client;
+        if is_limited && !state.buckets.is_empty() {
+            let now = self.seams.now();
+            state.buckets.pay(now, &request.asker());
+        }
+    }
+
+    /// Replaces the limits. What a rule holds that is gone, or has other rates now, goes on.
     pub fn set_limits(&self, rules: &[LimitRule]) {
         let (now, wall_s) = (self.seams.now(), self.seams.wall().secs);
         let mut state = self.state.lock();
-        state.buckets.replace(rules, self.role, now, wall_s);
-        let held = std::mem::take(&mut state.held);
-        let served: Vec<Task> = held
-            .into_values()
-            .filter_map(|held| state.offer(now, &held.class, held.bytes, held.work))
-            .collect();
+        let staying = state.buckets.replace(rules, self.role, now, wall_s);
+        let mut served = Vec::new();
+        for (ready, held) in std::mem::take(&mut state.held) {
+            match staying.get(&held.rule) {
+                Some(rule) => drop(state.held.insert(ready, Held { rule: *rule, ..held })),
+                None => served.extend(state.offer(now, &held.class, held.bytes, held.work)),
+            }
+        }
         drop(state);
         self.start(served);
     }

@@ -5,9 +5,11 @@
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
 
-use brindle_stdx::{Clock, Mono, Timestamp};
+use brindle_stdx::{Clock, Mono, Seams, Timestamp};
 use brindle_wire::Op;
 use brindle_wire::frame::{Frame, encode_body};
 use brindle_wire::job::{JobTag, Tally, UsageBy, UsageReq, UsageResp, UsageRow};
@@ -69,7 +71,7 @@ pub struct Cost {
     pub read_bytes: u64,
     /// Bytes of files that came in.
     pub written_bytes: u64,
-    /// Time that the request took on this server.
+    /// Time that the request took on this server, without waits for programs and archives ([`waits_for_others`]).
     pub micros: u64,
 }
 
@@ -80,6 +82,32 @@ pub fn written_bytes(op: Op, request: &Frame) -> u64 {
         Op::InlineWrite => inline::written_bytes(&request.body),
         _ => 0,
     }
+}
+
+/// Bytes of files in a request, and room for them in its reply, as far as the request tells. Those of a small file lie in its body.
+pub(crate) fn known_bytes(op: Option<Op>, request: &Frame) -> u64 {
+    let in_body = op.filter(|op| *op == Op::InlineWrite).map_or(0, |op| written_bytes(op, request));
+    u64::from(request.header.bulk_len) + u64::from(request.header.reply_bulk_max) + in_body
+}
+
+/// Whether a request may wait for a program or an archive, for as long as that takes: for a lock that somebody holds, for the restore of a file, for
+/// work. Only the time in which the server works on it is the server's.
+pub(crate) fn waits_for_others(op: Op) -> bool {
+    matches!(op, Op::SetLock | Op::HsmRecall | Op::HsmTake | Op::MdtWaits | Op::WatchLimits)
+}
+
+/// `work`, and the microseconds in which a thread worked on it.
+pub(crate) async fn timed<T>(seams: &Seams, work: impl Future<Output = T>) -> (T, u64) {
+    let mut work = pin!(work);
+    let mut worked_ns = 0u64;
+    let done = poll_fn(|context| {
+        let began = seams.now();
+        let polled = work.as_mut().poll(context);
+        worked_ns = worked_ns.saturating_add(seams.now().0.saturating_sub(began.0));
+        polled
+    })
+    .await;
+    (done, worked_ns / 1_000)
 }
 
 /// Bytes of files in a reply.
@@ -203,7 +231,7 @@ impl<K: Ord + Clone + ToString> Table<K> {
 }
 
 /// The name of a host; of one that cannot be a name (a hello without proof says what it likes) a word in its place.
-fn shown(host: &str) -> &str {
+pub(crate) fn shown(host: &str) -> &str {
     let is_name = host.len() <= HOST_BYTES_MAX && host.bytes().all(|byte| byte.is_ascii_graphic());
     if is_name { host } else { UNNAMED }
 }
@@ -276,6 +304,44 @@ mod tests {
         let counted: Vec<(&str, u64)> =
             clients.iter().map(|r| (r.name.as_str(), r.ops.iter().map(|(_, t)| t.count).sum())).collect();
         assert_eq!(counted, [("n2", 3), ("n1", 1), (UNNAMED, 2)]);
+    }
+
+    #[test]
+    fn bytes_of_small_files_count_before_they_are_written() {
+        let request = inline::InlineWriteReq {
+            ino: brindle_types::Ino(5),
+            handle: 6,
+            layout_epoch: brindle_types::Pair { term: 1, counter: 2 },
+            offset: 7,
+            append: false,
+            data: vec![7; 3_000].into(),
+            written_at: None,
+            kill_suidgid: false,
+            cred: brindle_wire::Cred::default(),
+            sync: false,
+            promised: false,
+        };
+        let frame = Frame::new(Default::default(), encode_body(&request));
+        assert_eq!(known_bytes(Some(Op::InlineWrite), &frame), 3_000);
+        assert_eq!(known_bytes(Some(Op::Create), &frame), 0, "no bytes of a file");
+        assert_eq!(known_bytes(None, &frame), 0);
+    }
+
+    #[test]
+    fn a_wait_is_not_the_servers_time() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        runtime.expect("a runtime").block_on(async {
+            let seams = brindle_stdx::real::seams(tokio::runtime::Handle::current());
+            let began = seams.now();
+            let waiting = async {
+                seams.sleep_ms(300).await;
+                7
+            };
+            let (answer, micros) = timed(&seams, waiting).await;
+            assert!(seams.now().ms_since(began) >= 300);
+            assert!(answer == 7 && micros < 100_000, "{micros}");
+        });
+        assert!(waits_for_others(Op::SetLock) && !waits_for_others(Op::Write));
     }
 
     #[test]

@@ -90,8 +90,16 @@ impl Buckets {
     }
 
     /// Replaces the rules by those that count at a target of this role. A rule that stays as it was keeps its buckets and its counters. `wall_s` is
-    /// the time of `now` in seconds since 1970.
-    pub fn replace(&mut self, rules: &[LimitRule], role: Role, now: Mono, wall_s: i64) {
+    /// the time of `now` in seconds since 1970. Returns the new number of each former rule that has the same rates as before: what it holds stays
+    /// held.
+    pub fn replace(
+        &mut self,
+        rules: &[LimitRule],
+        role: Role,
+        now: Mono,
+        wall_s: i64,
+    ) -> BTreeMap<usize, usize> {
+        let mut staying = BTreeMap::new();
         let before = std::mem::take(&mut self.rules);
         let buckets = std::mem::take(&mut self.buckets);
         for rule in rules.iter().filter(|rule| rule.at.counts_at(role)) {
@@ -102,6 +110,10 @@ impl Buckets {
             let old = before.iter().position(same);
             let counted = old.map(|old| before[old].counted).unwrap_or_default();
             if let Some(old) = old {
+                let rates = (before[old].requests_per_s, before[old].bytes_per_s);
+                if rates == (rule.requests_per_s, rule.bytes_per_s) {
+                    staying.insert(old, number);
+                }
                 let kept = buckets.iter().filter(|((of, _), _)| *of == old);
                 self.buckets.extend(kept.map(|((_, who), bucket)| ((number, who.clone()), *bucket)));
             }
@@ -114,6 +126,7 @@ impl Buckets {
                 counted,
             });
         }
+        staying
     }
 
     /// Name of a rule.
@@ -159,6 +172,21 @@ impl Buckets {
             }
         }
         ready
+    }
+
+    /// Takes tokens for bytes of a request that was served: how many they are was not known before.
+    pub fn pay(&mut self, now: Mono, asker: &Asker<'_>) {
+        for number in 0..self.rules.len() {
+            let rule = &self.rules[number];
+            let Some(rate) = rule.bytes_per_s.filter(|_| rule.ends.is_none_or(|ends| ends > now)) else {
+                continue;
+            };
+            let Some(who) = rule.of.iter().find_map(|of| matched(of, asker)) else { continue };
+            // A bucket that is not there was full, and forgotten.
+            if self.buckets.len() < BUCKETS_MAX || self.buckets.contains_key(&(number, who.clone())) {
+                take(&mut self.buckets.entry((number, who)).or_default().bytes_full, now, asker.bytes, rate);
+            }
+        }
     }
 
     fn make_room(&mut self, now: Mono) {
@@ -290,6 +318,14 @@ mod tests {
         let at_osts = LimitRule { at: LimitAt::Osts, ..faster };
         buckets.replace(&[at_osts], Role::Mdt, ms(0), 1_000);
         assert!(buckets.is_empty());
+    }
+
+    #[test]
+    fn bytes_that_are_known_afterwards_are_paid_then() {
+        let mut buckets = buckets(&[rule("r", LimitOf::User(7), None, Some(1 << 20))]);
+        assert_eq!(buckets.take(ms(0), &asker("a", 0)), None);
+        buckets.pay(ms(0), &asker("a", 2 << 20));
+        assert_eq!(buckets.take(ms(0), &asker("a", 0)).map(|r| r.at), Some(ms(1_750)));
     }
 
     #[test]

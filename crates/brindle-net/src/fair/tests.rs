@@ -206,3 +206,33 @@ fn a_limit_holds_and_its_end_lets_go() {
     };
     run(test, None);
 }
+
+#[test]
+fn a_change_of_one_limit_lets_go_what_that_one_holds_and_nothing_else() {
+    let test = async |setup: Setup, _| {
+        let rule = |name: &str, job: &str, rate| LimitRule {
+            name: name.into(),
+            of: vec![LimitOf::Job(job.into())],
+            at: LimitAt::Everywhere,
+            requests_per_s: Some(rate),
+            bytes_per_s: None,
+            ends_s: None,
+        };
+        setup.fair.set_limits(&[rule("a", "a", 1), rule("b", "b", 1)]);
+        let served = Arc::new(Semaphore::new(0));
+        for job in ["a", "a", "a", "b", "b", "b"] {
+            let served = served.clone();
+            setup.ask(Op::Create, job, async move { served.add_permits(usize::from(job == "b")) });
+        }
+        assert_eq!(setup.fair.answer().held, 4);
+        // Another rule comes, and one gets other rates. The numbers of rules change.
+        setup.fair.set_limits(&[rule("new", "c", 5), rule("b", "b", 2), rule("a", "a", 1)]);
+        assert_eq!(setup.fair.answer().held, 2, "those of a");
+        served.acquire_many(3).await.expect("open").forget();
+        setup.fair.set_limits(&[rule("a", "a", 1)]);
+        assert_eq!(setup.fair.answer().held, 2, "a moved to another number");
+        setup.fair.set_limits(&[]);
+        assert_eq!(setup.fair.answer().held, 0);
+    };
+    run(test, None);
+}

@@ -152,7 +152,7 @@ fn welcome(shared: &Shared, (peer, caller): (&Nid, &Caller), first: Frame) -> Re
     let conn = Arc::new(ServerConn {
         id: shared.next_conn_id.fetch_add(1, Ordering::Relaxed),
         peer: peer.clone(),
-        host: principal.host.as_str().into(),
+        host: usage::shown(&principal.host).into(),
         principal,
         caller: caller.clone(),
         hello,
@@ -243,7 +243,7 @@ fn start(
             *stats.requests_by_op.entry(op).or_default() += 1;
         }
     }
-    let bytes = u64::from(frame.header.bulk_len) + u64::from(frame.header.reply_bulk_max);
+    let bytes = usage::known_bytes(op, &frame);
     let (serving, asking) = (shared.clone(), conn.clone());
     let work = async move {
         let (shared, conn) = (serving, asking);
@@ -251,7 +251,11 @@ fn start(
         let (began, header) = (seams.now(), frame.header.clone());
         let written_bytes = op.map_or(0, |op| usage::written_bytes(op, &frame));
         // Requests to other servers count for the same job.
-        let answer = job::with(job, service.request(conn.clone(), frame)).await;
+        let serving = job::with(job, service.request(conn.clone(), frame));
+        let (answer, worked_micros) = match op.is_some_and(usage::waits_for_others) {
+            true => usage::timed(seams, serving).await,
+            false => (serving.await, seams.now().0.saturating_sub(began.0) / 1_000),
+        };
         if shared.stop.is_set() {
             // Such a request may have failed only because the server stops. Its caller asks again.
             return;
@@ -260,8 +264,14 @@ fn start(
         reply.header.job_key = wall_ns(seams);
         if let Some(op) = op {
             let read_bytes = usage::read_bytes(op, &reply);
-            let micros = seams.now().0.saturating_sub(began.0) / 1_000;
-            conn.usage.charge(&conn.principal, job.as_ref(), Cost { op, read_bytes, written_bytes, micros });
+            if let (Some(fair), Op::InlineRead) = (&shared.fair, op) {
+                fair.pay(&fair_request(&conn, Some(op), job.as_ref(), read_bytes));
+            }
+            conn.usage.charge(
+                &conn.principal,
+                job.as_ref(),
+                Cost { op, read_bytes, written_bytes, micros: worked_micros },
+            );
         }
         conn.send(reply, credits);
     };
@@ -269,8 +279,17 @@ fn start(
         shared.seams.spawn("server.request", work);
         return;
     };
+    fair.run(&fair_request(conn, op, job.as_ref(), bytes), work);
+}
+
+fn fair_request<'a>(
+    conn: &'a ServerConn,
+    op: Option<Op>,
+    job: Option<&'a JobTag>,
+    bytes: u64,
+) -> fair::Request<'a> {
     let (principal, host, address) = (&conn.principal, &conn.host, conn.peer.host.as_str());
-    fair.run(&fair::Request { op, principal, host, address, job: job.as_ref(), bytes }, work);
+    fair::Request { op, principal, host, address, job, bytes }
 }
 
 /// Nanoseconds since 1970 by this host's clock; 0 before.
