@@ -184,7 +184,8 @@ fn open(runtime: &Runtime, root: &Path) -> Result<Arc<ObjectStore>> {
     let root = root.to_str().ok_or_else(|| {
         Fault::new(Code::BadArgument).subject(root.display().to_string()).why("the path is not UTF-8")
     })?;
-    let config = StoreConfig { root: root.to_owned(), fs_id: FS_ID, replies: Replies::default() };
+    let config =
+        StoreConfig { root: root.to_owned(), fs_id: FS_ID, replies: Replies::default(), is_member: false };
     let store = runtime.block_on(ObjectStore::open(real::seams(runtime.handle().clone()), config))?;
     let _guard = runtime.enter();
     store.start_background();

@@ -147,6 +147,8 @@ struct Tree {
     kept: u64,
     len_max: Option<u64>,
     stuck: BTreeSet<String>,
+    /// Bytes of files that cannot be read.
+    lost: Vec<(usize, std::ops::Range<u64>)>,
 }
 
 fn draw(state: &mut u64) -> u64 {
@@ -276,6 +278,13 @@ impl CrashDisk {
         self.tree.lock().len_max = Some(len_max);
     }
 
+    /// Reads of these bytes of a file fail from now on, as of a sector that the medium has lost, until they are written.
+    pub fn fail_reads(&self, path: &str, bytes: std::ops::Range<u64>) {
+        let mut t = self.tree.lock();
+        let inode = t.names[path];
+        t.lost.push((inode, bytes));
+    }
+
     /// A file that cannot be removed.
     pub fn stick(&self, path: String) {
         self.tree.lock().stuck.insert(path);
@@ -308,6 +317,11 @@ struct CrashFile {
 impl DiskFile for CrashFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         let t = self.tree.lock();
+        let wanted = offset..offset + buf.len() as u64;
+        let is_lost = |lost: &std::ops::Range<u64>| lost.start < wanted.end && wanted.start < lost.end;
+        if t.lost.iter().any(|(inode, lost)| *inode == self.inode && is_lost(lost)) {
+            return Err(Error::other("the medium has lost it"));
+        }
         let inode = &t.inodes[self.inode];
         let n = (inode.len.saturating_sub(offset) as usize).min(buf.len());
         let buf = &mut buf[..n];
@@ -335,6 +349,9 @@ impl DiskFile for CrashFile {
     fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
         let mut t = self.tree.lock();
         t.op()?;
+        let written = offset..offset + data.len() as u64;
+        let is_within = |lost: &std::ops::Range<u64>| written.start <= lost.start && lost.end <= written.end;
+        t.lost.retain(|(inode, lost)| *inode != self.inode || !is_within(lost));
         if offset == 0
             && let Some(left) = t.fail_begins.get_mut(&self.inode)
             && *left > 0

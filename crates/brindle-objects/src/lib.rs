@@ -10,7 +10,8 @@
 //! How a crash is told from damage: a block may be torn by a power cut only at or above the object's high-water mark,
 //! or in a region with a write intent ([`intent`]), both of an older boot term ([`boot`]); by the death of the process
 //! only within the ranges that the slot table ([`slots`]) names as in flight, or by a cut that the header names.
-//! [`ObjectStore`] re-sums those (and only those) before it uses an object for the first time in a boot term.
+//! [`ObjectStore`] re-sums those (and only those) before it uses an object for the first time in a boot term. A store with copies first takes them from
+//! a copy that has them whole ([`OtherCopies`]).
 
 pub mod boot;
 pub mod check;
@@ -31,6 +32,7 @@ pub mod sums;
 mod destroy;
 mod list;
 mod object;
+mod others;
 mod punch;
 mod read;
 mod recent;
@@ -54,6 +56,7 @@ mod tests;
 
 pub use destroy::Destroyed;
 pub use list::Listed;
+pub use others::{OtherCopies, WantedBlocks};
 pub use punch::PunchOp;
 pub use ranges::{ALL, RangeLock};
 pub use read::ReadOut;

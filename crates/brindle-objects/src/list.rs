@@ -7,7 +7,7 @@ use brindle_stdx::disk::OpenHow;
 use brindle_types::{Code, Fault, ObjectId};
 use brindle_wire::oss::stat::ObjectStat;
 
-use crate::format::{HEADER, HEADER_SECTOR, Header, HeaderState, object_len};
+use crate::format::{HEADER, HEADER_SECTOR, Header, HeaderState, data_allocated, object_len};
 use crate::names;
 use crate::store::ObjectStore;
 
@@ -18,6 +18,8 @@ pub struct Listed {
     pub object: ObjectId,
     /// Length in bytes.
     pub len_bytes: u64,
+    /// Bytes of data that the object takes on the device; holes count for nothing.
+    pub allocated_bytes: u64,
     /// Whether the object exists: there are files with nothing but fences.
     pub exists: bool,
 }
@@ -69,7 +71,7 @@ pub(crate) fn list_files(
             if out.len() == limit {
                 return Ok((out, false));
             }
-            out.extend(look(disk, &format!("{objects}/{dir}/{name}"), object)?);
+            out.extend(look(disk, &format!("{objects}/{dir}/{name}"), object));
         }
     }
     Ok((out, true))
@@ -82,24 +84,35 @@ fn names_in(disk: &dyn Disk, dir: &str) -> io::Result<Vec<String>> {
     }
 }
 
-/// The entry of a file; `None` when the file is gone meanwhile.
-fn look(disk: &dyn Disk, path: &str, object: ObjectId) -> io::Result<Option<Listed>> {
-    let file_len = match disk.stat(path) {
-        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
-        other => other?.len_bytes,
+/// The entry of a file; `None` when the file is gone meanwhile. A file that the disk does not return counts as an object: the list goes on
+/// behind it, and whoever uses the object gets the error.
+fn look(disk: &dyn Disk, path: &str, object: ObjectId) -> Option<Listed> {
+    let mut listed = Listed { object, len_bytes: 0, allocated_bytes: 0, exists: true };
+    let stat = match disk.stat(path) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return None,
+        Err(e) => {
+            tracing::error!(%object, error = %e, "the disk does not say how long the file of an object is");
+            return Some(listed);
+        }
+        Ok(stat) => stat,
     };
-    let mut exists = true;
-    if file_len <= HEADER {
-        let mut sector = [0; HEADER_SECTOR];
-        let n = match disk.open(path, OpenHow::ReadOnly) {
-            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
-            other => other?.read_at(&mut sector, 0)?,
-        };
-        exists = match Header::decode(&sector[..n]) {
-            HeaderState::Good(header) => !header.fence_only,
-            HeaderState::Never => false,
-            HeaderState::Damaged(_) => true,
-        };
+    listed.len_bytes = object_len(stat.len_bytes);
+    listed.allocated_bytes = data_allocated(stat.allocated_bytes);
+    if stat.len_bytes > HEADER {
+        return Some(listed);
     }
-    Ok(Some(Listed { object, len_bytes: object_len(file_len), exists }))
+    let mut sector = [0; HEADER_SECTOR];
+    let read = disk.open(path, OpenHow::ReadOnly).and_then(|file| file.read_at(&mut sector, 0));
+    match read {
+        Err(e) if e.kind() == ErrorKind::NotFound => return None,
+        Err(e) => tracing::error!(%object, error = %e, "the disk does not return the header of an object"),
+        Ok(n) => {
+            listed.exists = match Header::decode(&sector[..n]) {
+                HeaderState::Good(header) => !header.fence_only,
+                HeaderState::Never => false,
+                HeaderState::Damaged(_) => true,
+            };
+        }
+    }
+    Some(listed)
 }

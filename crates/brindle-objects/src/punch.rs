@@ -54,6 +54,7 @@ impl ObjectStore {
             };
             let end = op.offset.saturating_add(op.len_bytes).min(len);
             if exists && op.offset < end {
+                self.mend_edges(&object, op.offset, end - op.offset).await?;
                 self.punch_held(&object, op, end, boot_term, turn).await?;
                 if keep_space {
                     self.space.forget();
@@ -131,7 +132,7 @@ impl ObjectStore {
         let zero = |from: u64, to: u64| {
             let zeros = vec![0; (to - from) as usize];
             let transfer = sums::of_transfer(from, &zeros);
-            self.apply(object, from, &zeros, transfer, op.ticket.attr_epoch, term)
+            self.apply(object, from, &zeros, &transfer, op.ticket.attr_epoch, term)
         };
         if first >= last {
             return zero(bytes.start, bytes.end);

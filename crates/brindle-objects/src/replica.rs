@@ -19,7 +19,7 @@ use crate::object::Object;
 use crate::punch::PunchOp;
 use crate::ranges::ALL;
 use crate::store::{ObjectStore, write_fault};
-use crate::write::WriteOp;
+use crate::write::{Intent, WriteOp};
 
 /// File of the table of marks, beside the others of the store.
 const MARKS_FILE: &str = "replica-marks";
@@ -143,6 +143,18 @@ impl ObjectStore {
         let ticket = any_ticket();
         let op = WriteOp { object: id, offset, data, crc, ticket, sync: false, covered: true };
         self.write(&op, &mut turn).await.map(drop)
+    }
+
+    /// Writes a damaged block anew with the bytes of another member, as `put` does, and syncs it. No write intent: a power cut that tears the block
+    /// leaves it damaged, and no other block of its region is taken for torn. To mend is not to write: the time of the last write stays.
+    pub async fn mend(&self, id: ObjectId, offset: u64, data: Bytes, crc: u32) -> Result<(), Fault> {
+        let (image, _) = self.look(id, 0, 0).await?;
+        let mut turn = self.slots.anonymous(None)?;
+        let ticket = any_ticket();
+        let op = WriteOp { object: id, offset, data, crc, ticket, sync: false, covered: true };
+        self.write_with(&op, &mut turn, Intent::None).await?;
+        self.put_image(id, &image).await?;
+        self.sync(&[id]).await.map(drop)
     }
 
     /// Makes a range of whole blocks a hole, because it is one on another member.

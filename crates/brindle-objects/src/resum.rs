@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use brindle_stdx::DiskFile;
 
-use crate::format::{BLOCK, REGION, REGION_BLOCKS, STRIDE, blocks, data_pos, file_len, object_len, sum_pos};
+use crate::format::{
+    BLOCK, HEADER, REGION, REGION_BLOCKS, STRIDE, SUMS, blocks, data_pos, file_len, object_len, sum_pos,
+};
 use crate::read::read_blocks;
 use crate::sums;
 
@@ -30,23 +32,24 @@ pub(crate) fn for_data(
 ) -> io::Result<()> {
     let end = range.end.min(blocks(object_len(file.len()?)));
     let mut block = range.start;
-    while block < end {
-        let region = block / REGION_BLOCKS;
-        let region_pos = data_pos(region * REGION) - crate::format::SUMS;
-        // The next data, sums included, may lie behind this region.
-        match file.next_data(region_pos)? {
-            None => return Ok(()),
-            Some(at) if at >= region_pos + STRIDE => {
-                block = (at - crate::format::HEADER) / STRIDE * REGION_BLOCKS;
-                continue;
-            }
-            Some(_) => {}
-        }
-        let stop = end.min((region + 1) * REGION_BLOCKS).min(block + CHUNK_BLOCKS);
-        each(block..stop)?;
+    while let Some(next) = next_block(file, block)?.filter(|next| *next < end) {
+        let stop = end.min((next / REGION_BLOCKS + 1) * REGION_BLOCKS).min(next + CHUNK_BLOCKS);
+        each(next..stop)?;
         block = stop;
     }
     Ok(())
+}
+
+/// First block at or behind `block` whose region has data or sums in the file. `None`: there are only holes, or nothing.
+pub(crate) fn next_block(file: &dyn DiskFile, block: u64) -> io::Result<Option<u64>> {
+    let region_pos = data_pos(block / REGION_BLOCKS * REGION) - SUMS;
+    let next = file.next_data(region_pos)?.map(|at| match at {
+        at if at < region_pos + STRIDE => block,
+        // The next data, sums included, lies behind this region.
+        at => (at - HEADER) / STRIDE * REGION_BLOCKS,
+    });
+    let end = blocks(object_len(file.len()?));
+    Ok(next.filter(|next| *next < end))
 }
 
 /// Blocks whose sums do not match, in data order; `found` may put them right.

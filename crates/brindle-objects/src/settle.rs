@@ -14,6 +14,7 @@ use crate::boot::same_boot;
 use crate::findings::{Finding, FindingKind};
 use crate::format::{BLOCK, REGION, REGION_BLOCKS, block_range, blocks, file_len, sum_pos};
 use crate::object::Object;
+use crate::others::OtherCopies;
 use crate::ranges::ALL;
 use crate::read::read_blocks;
 use crate::resum::{Torn, resum, trim};
@@ -51,7 +52,7 @@ impl ObjectStore {
         }
         let lenient = !plan.ranges.is_empty();
         if lenient {
-            self.resum(object.id, &plan).await?;
+            self.resum(object, &plan).await?;
         }
         let dirty = !object.state.lock().clean();
         if lenient || plan.cut.is_some() || dirty && plan.rewrite {
@@ -114,7 +115,10 @@ impl ObjectStore {
         Some(Plan { file, cut, ranges, rewrite, trim })
     }
 
-    async fn resum(&self, id: ObjectId, plan: &Plan) -> Result<(), Fault> {
+    /// Makes blocks that a crash may have torn whole: from another copy of the object where one has them whole, and else as they are here.
+    async fn resum(&self, object: &Object, plan: &Plan) -> Result<(), Fault> {
+        let id = object.id;
+        self.take_from_others(object, &plan.file, &plan.ranges).await?;
         let (file, ranges, rewrite) = (plan.file.clone(), plan.ranges.clone(), plan.rewrite);
         let job = move || -> std::io::Result<Vec<Torn>> {
             let mut torn = Vec::new();
@@ -191,8 +195,33 @@ impl ObjectStore {
         Ok(())
     }
 
+    /// Puts right what a crash left, once, before the store of a member is used: `as_they_were` are copies whose hosts have not started anew,
+    /// `with_what_was_synced` are copies that were complete before a power cut that all of them had. With neither, blocks count as they are here.
+    pub async fn settle_left(
+        &self,
+        as_they_were: Option<Arc<dyn OtherCopies>>,
+        with_what_was_synced: Option<Arc<dyn OtherCopies>>,
+    ) -> Result<(), Fault> {
+        let Some(in_flight) = self.left.lock().take() else { return Ok(()) };
+        *self.others.lock() = as_they_were;
+        let settled = self.settle_in_flight(&in_flight).await;
+        if settled.is_ok() {
+            *self.others.lock() = with_what_was_synced;
+            self.settle_marked().await;
+        }
+        *self.others.lock() = None;
+        settled.inspect_err(|_| *self.left.lock() = Some(in_flight))
+    }
+
+    /// Whether there may be something for [`ObjectStore::settle_left`].
+    pub fn has_left(&self) -> bool {
+        let in_flight = self.left.lock().as_ref().map(Vec::len);
+        in_flight
+            .is_some_and(|n| n > 0 || !self.intents.objects().is_empty() || !self.marked_objects().is_empty())
+    }
+
     /// At start, under the same boot term: blocks that were being written when the last process ended.
-    pub(crate) async fn settle_in_flight(&self, in_flight: &[InFlight]) -> Result<(), Fault> {
+    async fn settle_in_flight(&self, in_flight: &[InFlight]) -> Result<(), Fault> {
         for range in in_flight {
             let object = match self.ready(range.object).await {
                 Ok(object) => object,
@@ -203,14 +232,22 @@ impl ObjectStore {
             let _all = object.locks.write(ALL).await;
             let Some(file) = object.state.lock().file.clone() else { continue };
             let ranges = vec![block_range(range.offset, range.len_bytes)];
-            self.resum(range.object, &Plan { file, cut: None, ranges, rewrite: false, trim: false }).await?;
+            self.resum(&object, &Plan { file, cut: None, ranges, rewrite: false, trim: false }).await?;
         }
         self.slots.settled()
     }
 
     /// At start: objects with write intents. Objects of an older term are put right; all are synced soon.
-    pub(crate) async fn settle_marked(&self) {
-        for id in self.intents.objects() {
+    async fn settle_marked(&self) {
+        // What has no write intent lies behind the high-water mark. Where others are asked that is done now, while they may be believed; else when
+        // the object is used.
+        let mut objects = self.intents.objects();
+        if self.others.lock().is_some() {
+            objects.extend(self.marked_objects());
+        }
+        objects.sort_unstable();
+        objects.dedup();
+        for id in objects {
             match self.ready(id).await {
                 Ok(object) if object.state.lock().exists() => {
                     object.state.lock().changes += 1;

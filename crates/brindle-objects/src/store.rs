@@ -20,10 +20,11 @@ use crate::grants::Grants;
 use crate::intent::Intents;
 use crate::names;
 use crate::object::{DirtyList, Object, State, Table, damaged};
+use crate::others::OtherCopies;
 use crate::ranges::ALL;
 use crate::recent::Recent;
 use crate::replies::{self, Replies};
-use crate::slots::SlotTable;
+use crate::slots::{InFlight, SlotTable};
 use crate::space::Space;
 use crate::stats::{Stats, add};
 use crate::writeback_hint::WritebackHint;
@@ -44,6 +45,9 @@ pub struct StoreConfig {
     pub fs_id: u64,
     /// Moment at which a change is answered.
     pub replies: Replies,
+    /// Whether the store is a member of a replica set. Then what a crash left is put right only when [`ObjectStore::settle_left`] says with whose
+    /// help.
+    pub is_member: bool,
 }
 
 /// The object store of one OST.
@@ -77,6 +81,10 @@ pub struct ObjectStore {
     pub(crate) marks: OnceLock<Intents>,
     /// Boot term of a member that clients are told; 0 for the own one.
     pub(crate) told: AtomicU32,
+    /// What was in flight when the last process of a member ended; `None` once that was put right.
+    pub(crate) left: Mutex<Option<Vec<InFlight>>>,
+    /// The way to other copies of the objects ([`crate::others`]).
+    pub(crate) others: Mutex<Option<Arc<dyn OtherCopies>>>,
 }
 
 #[derive(Default)]
@@ -97,7 +105,7 @@ pub struct Changed {
 impl ObjectStore {
     /// Opens the store, makes it on first use, and puts right what was in flight when the last process ended.
     pub async fn open(seams: Seams, config: StoreConfig) -> Result<Arc<ObjectStore>, Fault> {
-        let StoreConfig { root, fs_id, replies } = config;
+        let StoreConfig { root, fs_id, replies, is_member } = config;
         let disk = seams.disk.clone();
         let io = |e: io::Error| Fault::io(Code::OstIo, "cannot open the object store", root.clone(), &e);
         check_complete(&*disk, &root)?;
@@ -140,12 +148,15 @@ impl ObjectStore {
             tombstones: Mutex::default(),
             marks: OnceLock::new(),
             told: AtomicU32::new(0),
+            left: Mutex::new(Some(in_flight)),
+            others: Mutex::new(None),
             seams,
             root,
             fs_id: AtomicU64::new(fs_id),
         });
-        store.settle_in_flight(&in_flight).await?;
-        store.settle_marked().await;
+        if !is_member {
+            store.settle_left(None, None).await?;
+        }
         Ok(store)
     }
 

@@ -15,12 +15,12 @@ use brindle_wire::oss::replica::{ObjectImage, VERIFY_BLOCKS_MAX};
 use bytes::Bytes;
 
 use crate::format::{BLOCK, blocks};
-use crate::read::read_blocks_into;
-use crate::resum::for_data;
+use crate::read::{read_blocks, read_blocks_into};
+use crate::resum::{for_data, next_block};
 use crate::store::ObjectStore;
 use crate::sums;
 
-/// A block that does not match its checksum.
+/// A block that does not match its checksum, or that the disk does not return (then both checksums are 0).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DamagedBlock {
     /// Number of the block in its object.
@@ -42,6 +42,8 @@ pub struct Verified {
     pub damaged: Vec<DamagedBlock>,
     /// Bytes that were read.
     pub read_bytes: u64,
+    /// First block behind these that may have data here. `None`: only holes follow, or nothing.
+    pub next_data: Option<u64>,
 }
 
 impl ObjectStore {
@@ -76,10 +78,51 @@ impl ObjectStore {
         let _fault = self.report_damage(id, damaged.block, damaged.stored, damaged.computed);
     }
 
+    /// First block at or behind `from_block` that may have data here, found by what the file system knows of holes. `None`: there is none.
+    pub async fn next_data(&self, id: ObjectId, from_block: u64) -> Result<Option<u64>, Fault> {
+        let object = self.ready(id).await?;
+        let file = {
+            let s = object.state.lock();
+            s.file.clone().filter(|_| s.exists())
+        };
+        let next = file.map_or(Ok(None), |file| next_block(&*file, from_block));
+        next.map_err(|e| Fault::io(Code::OstIo, "cannot search", format!("object {id}"), &e))
+    }
+
     /// Number of transfers of users so far: it tells whether anybody uses the store.
     pub fn transfers(&self) -> u64 {
         use std::sync::atomic::Ordering::Relaxed;
         self.stats.reads.load(Relaxed) + self.stats.writes.load(Relaxed)
+    }
+}
+
+impl Verified {
+    /// Reads blocks one by one, because the disk did not return all of them: those that it does not return are damaged. Where it returns none
+    /// the error is `e`, which may be that of the whole disk.
+    fn one_by_one(
+        &mut self,
+        file: &dyn DiskFile,
+        run: Range<u64>,
+        (first, sums): (u64, &mut [u8]),
+        e: io::Error,
+    ) -> io::Result<()> {
+        let mut unreadable = Vec::new();
+        for block in run.clone() {
+            let Ok((data, stored)) = read_blocks(file, block..block + 1) else {
+                unreadable.push(DamagedBlock { block, stored: 0, computed: 0 });
+                continue;
+            };
+            let at = (block - first) as usize * 4;
+            sums[at..at + 4].copy_from_slice(&stored);
+            self.read_bytes += BLOCK;
+            self.damaged.extend(mismatches(block, &data, &stored));
+        }
+        if unreadable.len() as u64 == run.end - run.start {
+            return Err(e);
+        }
+        self.damaged.extend(unreadable);
+        self.damaged.sort_unstable_by_key(|damaged| damaged.block);
+        Ok(())
     }
 }
 
@@ -88,7 +131,10 @@ fn verify_blocks(file: &dyn DiskFile, range: Range<u64>) -> io::Result<Verified>
     let mut found = Verified::default();
     for_data(file, range.clone(), |run| {
         let mut data = Buffer::new((run.end - run.start) as usize * BLOCK as usize);
-        let (mut stored, direct_bytes) = read_blocks_into(file, run.clone(), &mut data, true)?;
+        let (mut stored, direct_bytes) = match read_blocks_into(file, run.clone(), &mut data, true) {
+            Err(e) => return found.one_by_one(file, run, (range.start, &mut sums), e),
+            Ok(read) => read,
+        };
         let mut damaged = mismatches(run.start, &data, &stored);
         if !damaged.is_empty() && direct_bytes > 0 {
             // After a failed writeback the page cache has the right bytes, until a sync tells of the failure.
@@ -102,6 +148,7 @@ fn verify_blocks(file: &dyn DiskFile, range: Range<u64>) -> io::Result<Verified>
         Ok(())
     })?;
     found.sums = sums.into();
+    found.next_data = next_block(file, range.end)?;
     Ok(found)
 }
 

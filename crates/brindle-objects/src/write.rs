@@ -1,5 +1,6 @@
 //! Writing: checks first, then intents, then the slot record, then data and sums in one uninterrupted step.
 
+use std::borrow::Cow;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -50,9 +51,27 @@ pub struct WriteOp {
     pub covered: bool,
 }
 
+/// Whether an overwrite leaves a write intent: then a power cut may have torn its region, and mismatches there are explained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Intent {
+    /// It does.
+    Marked,
+    /// It does not: a block that it tears is damaged, as what lay there was.
+    None,
+}
+
 impl ObjectStore {
     /// Writes, exactly as [`WriteOp`] says or not at all (a failing disk excepted).
     pub async fn write(&self, op: &WriteOp, turn: &mut Turn) -> Result<Changed, Fault> {
+        self.write_with(op, turn, Intent::Marked).await
+    }
+
+    pub(crate) async fn write_with(
+        &self,
+        op: &WriteOp,
+        turn: &mut Turn,
+        intent: Intent,
+    ) -> Result<Changed, Fault> {
         let len = op.data.len() as u64;
         let end =
             op.offset.checked_add(len).filter(|end| *end <= OBJECT_LEN_MAX && len <= TRANSFER_MAX as u64);
@@ -72,7 +91,11 @@ impl ObjectStore {
             }
             self.check_ticket(&object, &op.ticket)?;
             let (room, taken) = self.room_for(&object, op.offset, len, op.covered)?;
-            match self.mark_overwrite(&object, block_range(op.offset, len), boot_term).await {
+            let marked = match intent {
+                Intent::Marked => self.mark_overwrite(&object, block_range(op.offset, len), boot_term).await,
+                Intent::None => Ok(()),
+            };
+            match marked {
                 Err(MarkError::Full) => {
                     drop(held);
                     self.make_room_for_intents().await?;
@@ -86,7 +109,13 @@ impl ObjectStore {
             if room == Room::Little {
                 self.reserve(&object, op.offset, len, op.covered)?;
             }
-            self.apply_for(turn, &object, op, transfer, boot_term)?;
+            if let Err(fault) = self.apply_for(turn, &object, op, &transfer, boot_term) {
+                let is_edge = matches!(fault.code, Code::ObjectDamaged | Code::OstIo);
+                if !is_edge || !self.mend_edges(&object, op.offset, len).await? {
+                    return Err(fault);
+                }
+                self.apply_for(turn, &object, op, &transfer, boot_term)?;
+            }
             add(&self.stats.writes, 1);
             add(&self.stats.written_bytes, len);
             // The permit too: a sync waits for all of the object, and who holds a part of it may be waiting for a permit.
@@ -246,7 +275,7 @@ impl ObjectStore {
         turn: &Turn,
         object: &Arc<Object>,
         op: &WriteOp,
-        transfer: TransferSums,
+        transfer: &TransferSums,
         term: u32,
     ) -> Result<(), Fault> {
         let (session, epoch) = turn.session();
@@ -264,7 +293,7 @@ impl ObjectStore {
         object: &Arc<Object>,
         offset: u64,
         data: &[u8],
-        mut transfer: TransferSums,
+        transfer: &TransferSums,
         attr_epoch: Pair,
         term: u32,
     ) -> Result<(), Fault> {
@@ -275,13 +304,14 @@ impl ObjectStore {
             let s = object.state.lock();
             (s.file.clone().expect("the object exists"), s.len)
         };
+        let mut sums = Cow::Borrowed(&transfer.sums[..]);
         for (index, (block, within, piece)) in sums::pieces(offset, data).enumerate() {
             if piece.len() < BLOCK_BYTES {
-                transfer.sums[index] = self.merged_sum(object, &*file, len, block, within, piece)?;
+                sums.to_mut()[index] = self.merged_sum(object, &*file, len, block, within, piece)?;
             }
         }
         self.touch(object, attr_epoch, term)?;
-        let written = put_regions(&*file, offset, data, &transfer.sums);
+        let written = put_regions(&*file, offset, data, &sums);
         let mut s = object.state.lock();
         let e = match written {
             Ok(direct) => {

@@ -3,18 +3,20 @@
 //! | module | holds |
 //! |---|---|
 //! | [`following`] | a member that is not the primary: takes changes, grants leases |
+//! | [`former`] | the copies that a primary believes after a crash of its own |
 //! | [`leading`] | the primary: sends every change to all members before it is answered |
 //! | [`resync`] | makes objects of a member equal: after a takeover, and of a learner |
 //!
 //! What members of every kind have in common is [`SetMember`]. Invariant: changes of one range of an object are in one order everywhere.
 
 pub(crate) mod following;
+mod former;
 pub(crate) mod leading;
 pub(crate) mod resync;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use brindle_objects::{ObjectStore, RangeLock};
@@ -27,12 +29,18 @@ use parking_lot::Mutex;
 
 pub use brindle_targets::replica::ReplicaRecord;
 
+/// Most damaged objects of members that are remembered.
+const SEEN_DAMAGED_MAX: usize = 4_096;
+
 /// See the module.
 pub struct Replica {
     member: SetMember,
     /// Orders changes of one object.
     locks: Mutex<BTreeMap<ObjectId, Arc<RangeLock>>>,
     pub(crate) mended_blocks: AtomicU64,
+    /// Objects of members in which the scrub has seen damage: when they are filled their blocks are verified, because checksums may be right where
+    /// bytes are not.
+    seen_damaged: Mutex<BTreeSet<(String, ObjectId)>>,
 }
 
 impl Deref for Replica {
@@ -73,7 +81,31 @@ impl Replica {
             member: SetMember::new(seat, seams, around, follows),
             locks: Mutex::default(),
             mended_blocks: AtomicU64::new(0),
+            seen_damaged: Mutex::default(),
         })
+    }
+
+    /// Counts blocks that were mended from another member.
+    pub(crate) fn count_mended(&self, blocks: u64) {
+        self.mended_blocks.fetch_add(blocks, Ordering::AcqRel);
+        self.seat.tell(|told| told.mended_blocks += blocks);
+    }
+
+    /// Damage was seen in an object of a member. Whether it is remembered: the list is bounded, and the next pass will see it again.
+    pub(crate) fn note_damaged(&self, host: &str, object: ObjectId) -> bool {
+        let mut seen = self.seen_damaged.lock();
+        let key = (host.to_owned(), object);
+        seen.contains(&key) || seen.len() < SEEN_DAMAGED_MAX && seen.insert(key)
+    }
+
+    /// Whether damage was seen in an object of a member.
+    pub(crate) fn is_noted_damaged(&self, host: &str, object: ObjectId) -> bool {
+        self.seen_damaged.lock().contains(&(host.to_owned(), object))
+    }
+
+    /// All blocks of an object of a member match their checksums.
+    pub(crate) fn forget_damaged(&self, host: &str, object: ObjectId) {
+        self.seen_damaged.lock().remove(&(host.to_owned(), object));
     }
 
     /// Refuses what another member is to be asked for.

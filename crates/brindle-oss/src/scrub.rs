@@ -14,7 +14,7 @@ mod piece;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use brindle_stdx::{Mono, crc, watch};
+use brindle_stdx::{Disk, Mono, crc, watch};
 use brindle_targets::replica::{GRANT_LIMIT_MS, NO_BULK, kept};
 use brindle_types::units::format_bytes;
 use brindle_types::{Code, Fault, ObjectId, Result};
@@ -60,6 +60,8 @@ pub struct Scrub {
     /// Rises with every order.
     orders: watch::Sender<u64>,
     totals: Totals,
+    /// Held while the record is written: the pass and an order of an administrator would write one file, and the older one could be the last.
+    recording: Mutex<()>,
 }
 
 /// Numbers since the start of the process.
@@ -98,7 +100,12 @@ impl Default for Scrub {
             busy_until: Mono::default(),
             told: None,
         };
-        Scrub { state: Mutex::new(state), orders: watch::Sender::new(0), totals: Totals::default() }
+        Scrub {
+            state: Mutex::new(state),
+            orders: watch::Sender::new(0),
+            totals: Totals::default(),
+            recording: Mutex::default(),
+        }
     }
 }
 
@@ -175,8 +182,7 @@ impl Scrub {
         if state.record.is_some() {
             return;
         }
-        let path = format!("{}/{RECORD_FILE}", oss.dir);
-        let loaded = kept::load(&*oss.seams.disk, &path, "the record of the scrub");
+        let loaded = kept::load(&*oss.seams.disk, &record_path(oss), "the record of the scrub");
         let loaded = loaded.unwrap_or_else(|fault| {
             tracing::warn!(code = %fault.code, "{fault}");
             None
@@ -338,11 +344,25 @@ impl Scrub {
         .unwrap_or(BUSY_PAUSE_MS)
     }
 
+    /// Pauses behind a piece, as long as the rate says.
+    async fn pause(&self, oss: &Oss, bytes: u64, began: Mono) {
+        oss.seams.sleep_ms(self.pause_ms(oss, bytes, began)).await;
+    }
+
+    /// Makes the record durable as it is now, and returns it.
+    fn write(&self, disk: &dyn Disk, path: &str, now: Mono) -> Result<Option<ScrubRecord>> {
+        let _one = self.recording.lock();
+        let record = self.with(|state, record| {
+            state.saved = now;
+            record.clone()
+        });
+        record.map(|record| kept::save(disk, path, &record).map(|()| record)).transpose()
+    }
+
     /// Makes the record durable here, and gives it to the members in sync.
     async fn save(&self, oss: &Oss) -> Result<()> {
-        let Some(record) = self.record() else { return Ok(()) };
-        self.state.lock().saved = oss.seams.now();
-        keep(oss, &record)?;
+        let path = record_path(oss);
+        let Some(record) = self.write(&*oss.seams.disk, &path, oss.seams.now())? else { return Ok(()) };
         let Some(replica) = &oss.replica else { return Ok(()) };
         for link in piece::members(replica) {
             let request = ReplicaScrubReq { attachment: link.attachment, record: record.clone() };
@@ -436,16 +456,22 @@ fn rate_now(state: &State, record: &ScrubRecord, now: Mono) -> u64 {
     pass.bytes.saturating_sub(bytes).saturating_mul(1000).checked_div(now.ms_since(since)).unwrap_or(0)
 }
 
-/// Makes a record durable in the directory of the target.
+fn record_path(oss: &Oss) -> String {
+    format!("{}/{RECORD_FILE}", oss.dir)
+}
+
+/// Makes a record of the primary durable in the directory of the target.
 pub(crate) fn keep(oss: &Oss, record: &ScrubRecord) -> Result<()> {
-    kept::save(&*oss.seams.disk, &format!("{}/{RECORD_FILE}", oss.dir), record)
+    let _one = oss.scrub.recording.lock();
+    kept::save(&*oss.seams.disk, &record_path(oss), record)
 }
 
 async fn all_bytes(oss: &Oss) -> Result<u64> {
-    let (mut after, mut bytes) = (None, 0);
+    let (mut after, mut bytes) = (None, 0u64);
     loop {
         let (listed, end) = oss.store.list(after, PAGE).await?;
-        bytes += listed.iter().filter(|l| l.exists).map(|l| l.len_bytes).sum::<u64>();
+        let existing = listed.iter().filter(|l| l.exists);
+        bytes = existing.fold(bytes, |sum, l| sum.saturating_add(l.allocated_bytes));
         after = listed.last().map(|l| l.object).or(after);
         if end {
             return Ok(bytes);
@@ -503,18 +529,19 @@ async fn walk(oss: &Arc<Oss>, object: ObjectId) -> Result<bool> {
     let scrub = &oss.scrub;
     let at = scrub.record().and_then(|record| record.at).filter(|at| at.object == object);
     let mut block = at.and_then(|at| at.offset).map_or(0, |offset| offset / BLOCK);
+    let verdict = piece::Verdict::default();
     loop {
         if scrub.is_stopped() {
             return Ok(false);
         }
         let began = oss.seams.now();
-        let looked = piece::look(oss, object, block).await?;
-        block += VERIFY_BLOCKS_MAX;
-        scrub.came_to(object, block, looked.read_bytes);
-        let pause_ms = scrub.pause_ms(oss, looked.read_bytes, began);
-        oss.seams.sleep_ms(pause_ms).await;
-        if block * BLOCK >= looked.len_bytes {
-            return Ok(true);
+        let looked = piece::look(oss, object, block, &verdict).await?;
+        scrub.came_to(object, looked.next.unwrap_or(block), looked.read_bytes);
+        scrub.pause(oss, looked.read_bytes, began).await;
+        match looked.next {
+            // (A place behind this one, whatever a member says.)
+            Some(next) => block = next.max(block + VERIFY_BLOCKS_MAX),
+            None => return Ok(true),
         }
         scrub.save_now_and_then(oss).await?;
     }
@@ -566,6 +593,30 @@ mod tests {
         assert_eq!((pass.found, pass.mended, pass.unmended), (3, 1, 1));
         (0..NAMED_MAX as u64 + 5).for_each(|block| scrub.count(place(block), false));
         assert_eq!(scrub.record().expect("a record").named.len(), NAMED_MAX);
+    }
+
+    /// The pass and orders of administrators write the record beside each other: each write ends well, and the last one has everything.
+    #[test]
+    fn two_writers_of_the_record_do_not_meet() {
+        const WRITES: u64 = 100;
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let disk = brindle_stdx::real_disk::RealDisk::new(runtime.handle().clone());
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join(RECORD_FILE).display().to_string();
+        let scrub = Scrub::default();
+        scrub.state.lock().record = Some(first_record(&[7; 16], 1000));
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for _ in 0..WRITES {
+                        scrub.with(|_, record| record.total_bytes += 1);
+                        scrub.write(&disk, &path, Mono::default()).expect("written").expect("a record");
+                    }
+                });
+            }
+        });
+        let kept: Option<ScrubRecord> = kept::load(&disk, &path, "the record").expect("read");
+        assert_eq!(kept.map(|record| record.total_bytes), Some(2 * WRITES));
     }
 
     #[test]

@@ -98,8 +98,12 @@ pub async fn start(config: Config, seams: Seams, transport: Arc<dyn Transport>) 
         superblock.fs_id = targets.map().fetch().await?.fs_id;
         superblock.save(&*seams.disk, &config.dir)?;
     }
-    let store_config =
-        StoreConfig { root: config.dir.clone(), fs_id: superblock.fs_id, replies: config.replies };
+    let store_config = StoreConfig {
+        root: config.dir.clone(),
+        fs_id: superblock.fs_id,
+        replies: config.replies,
+        is_member: config.seat.is_some(),
+    };
     if let Some(seat) = &config.seat {
         // Before anything is opened: what is not the right disk is not touched.
         let record = seat.check_record(&*seams.disk, &config.dir)?;

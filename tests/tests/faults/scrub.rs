@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::bare_hosts::{said, sh, until};
 use crate::damage::objects;
 use crate::enrolment::{MOUNT, brindle, done, end, join, mount, serve};
-use crate::replicas::{made, until_served};
+use crate::replicas::{disk_for, made, set, until_served};
 use crate::work::Work;
 
 /// Longest time for a pass over what these tests write.
@@ -168,6 +168,103 @@ fn damage_on_any_copy_is_found_and_mended_and_what_no_copy_has_is_named() {
     );
     assert_eq!(pass(&cluster), (0, 0, 0));
     assert_eq!(bytes(&cluster, "h2"), bytes(&cluster, "h3"));
+    end(cluster, daemons);
+}
+
+/// A block of the first region of the largest object of a host.
+fn block(cluster: &Cluster, host: &str, block: u64) -> String {
+    let object = object(cluster, host);
+    said(cluster, host, &format!("dd if={object} bs=4096 skip={} count=1 status=none | md5sum", 2 + block))
+}
+
+/// A region of a file is overwritten while a block of it is damaged on the primary; then both hosts lose their power. The block is whole on the other
+/// host, and stays so.
+#[test]
+fn a_power_cut_of_all_hosts_makes_no_damaged_block_a_right_one() {
+    let dir = "/var/lib/brindle/ost0";
+    let (cluster, mut daemons) = made("scrub-power");
+    // A file system of its own is mounted anew after the cut: that is another boot for the store.
+    for host in ["h2", "h3"] {
+        disk_for(&cluster, host, dir);
+    }
+    done(&cluster, "h1", &format!("target add --copies 2 --node h2 --node h3 --dir {dir}"));
+    assert!(join(&cluster, "h4", "client").ok());
+    mount(&cluster, "h4");
+    file(&cluster, "f", 4);
+    until("no marks", || metric(&cluster, "h2", "brindle_oss_replica_marked_objects{") == "0");
+    let whole = block(&cluster, "h3", 5);
+    damage(&cluster, "h2", 5);
+    // Not synced on the servers: the region has a write intent when the power goes.
+    let overwrite = format!("head -c 4096 /dev/urandom | dd of={MOUNT}/f bs=4096 seek=900 conv=notrunc oflag=direct status=none");
+    said(&cluster, "h4", &overwrite);
+    for host in ["h2", "h3"] {
+        assert!(cluster.dev(&["host", "kill", host]).ok());
+    }
+    for (n, host) in [(1, "h2"), (2, "h3")] {
+        daemons[n].wait().unwrap();
+        assert!(cluster.dev(&["host", "start", host]).ok());
+        said(&cluster, host, &format!("! mountpoint -q {dir} || umount {dir}; mount -o loop,errors=remount-ro {dir}.img {dir}"));
+        daemons[n] = serve(&cluster, host);
+    }
+    until("a server", || ["h2", "h3"].contains(&set(&cluster)["primary"].as_str().unwrap_or_default()));
+    let primary = set(&cluster)["primary"].as_str().unwrap().to_owned();
+    until_served(&cluster, &primary, "serving");
+    for host in ["h2", "h3"] {
+        assert_eq!(block(&cluster, host, 5), whole, "{host}, served on {primary}");
+    }
+    let (_, _, unmended) = pass(&cluster);
+    assert_eq!(unmended, 0);
+    said(&cluster, "h4", &format!("cat {MOUNT}/f > /dev/null"));
+    end(cluster, daemons);
+}
+
+/// Any user can make such a file with one write.
+#[test]
+fn a_sparse_file_of_terabytes_stops_no_takeover_no_fill_and_no_pass() {
+    let (cluster, mut daemons) = mirrored("scrub-sparse");
+    done(&cluster, "h4", &format!("lfs setstripe -c 1 {MOUNT}/sparse"));
+    let end_at = 8u64 << 40;
+    let write = |offset: u64| {
+        let dd = format!("printf x | dd of={MOUNT}/sparse bs=1 seek={offset} conv=notrunc,fsync status=none");
+        sh(&cluster, "h4", &dd).ok()
+    };
+    assert!(write(end_at) && write(3) && write(end_at / 2));
+    // The object is marked, so that who takes over compares it.
+    assert!(cluster.dev(&["host", "kill", "h2"]).ok());
+    until_served(&cluster, "h3", "degraded");
+    assert!(write(end_at - 1));
+    daemons[1].wait().unwrap();
+    assert!(cluster.dev(&["host", "start", "h2"]).ok());
+    daemons[1] = serve(&cluster, "h2");
+    until_served(&cluster, "h3", "serving");
+    assert_eq!(pass(&cluster), (0, 0, 0));
+    for offset in [3, end_at / 2, end_at - 1, end_at] {
+        let read = format!("dd if={MOUNT}/sparse bs=1 skip={offset} count=1 status=none");
+        assert_eq!(said(&cluster, "h4", &read), "x", "at {offset}");
+    }
+    end(cluster, daemons);
+}
+
+/// A program writes a part of a block that is damaged where it is served.
+#[test]
+fn a_part_of_a_damaged_block_is_written_where_another_copy_is_whole() {
+    let (cluster, daemons) = mirrored("scrub-part");
+    file(&cluster, "f", 4);
+    said(&cluster, "h4", &format!("cp {MOUNT}/f /tmp/scrub-part.f && umount {MOUNT}"));
+    mount(&cluster, "h4");
+    damage(&cluster, "h2", 5);
+    damage(&cluster, "h3", 7);
+    for at in [5 * 4096 + 100, 7 * 4096 + 100] {
+        for to in [format!("{MOUNT}/f"), "/tmp/scrub-part.f".to_owned()] {
+            said(&cluster, "h4", &format!("printf part | dd of={to} bs=1 seek={at} conv=notrunc,fsync status=none"));
+        }
+    }
+    said(&cluster, "h4", &format!("umount {MOUNT}"));
+    mount(&cluster, "h4");
+    said(&cluster, "h4", &format!("cmp {MOUNT}/f /tmp/scrub-part.f && rm /tmp/scrub-part.f"));
+    assert_eq!(pass(&cluster), (0, 0, 0));
+    assert_eq!(bytes(&cluster, "h2"), bytes(&cluster, "h3"));
+    until_served(&cluster, "h2", "serving");
     end(cluster, daemons);
 }
 

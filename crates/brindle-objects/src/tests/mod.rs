@@ -3,6 +3,7 @@
 mod bit_rot;
 mod crashes;
 mod full;
+mod members;
 mod model;
 mod parallel;
 mod rules;
@@ -27,6 +28,8 @@ pub(crate) struct Bench {
     pub store: Arc<ObjectStore>,
     pub ticket: Ticket,
     pub replies: Replies,
+    /// Whether the store is a member of a replica set, which waits for `settle_left`.
+    pub is_member: bool,
 }
 
 pub(crate) const O: ObjectId =
@@ -42,34 +45,34 @@ impl Bench {
         let disk = CrashDisk::new(seed);
         let clock = Arc::new(TestClock::default());
         let store = Bench::open(&disk, &clock).expect("a new store opens");
-        Bench { disk, clock, store, ticket: Ticket::default(), replies: Replies::Written }
+        Bench { disk, clock, store, ticket: Ticket::default(), replies: Replies::Written, is_member: false }
     }
 
     pub fn open(disk: &Arc<CrashDisk>, clock: &Arc<TestClock>) -> Result<Arc<ObjectStore>, Fault> {
-        Bench::open_with(disk, clock, Replies::Written)
+        Bench::open_with(disk, clock, (Replies::Written, false))
     }
 
     pub fn open_with(
         disk: &Arc<CrashDisk>,
         clock: &Arc<TestClock>,
-        replies: Replies,
+        (replies, is_member): (Replies, bool),
     ) -> Result<Arc<ObjectStore>, Fault> {
-        let config = StoreConfig { root: "/ost".into(), fs_id: FS_ID, replies };
+        let config = StoreConfig { root: "/ost".into(), fs_id: FS_ID, replies, is_member };
         block_on(ObjectStore::open(seams(disk.clone(), clock.clone()), config))
     }
 
     /// The process dies and a new one starts.
     pub fn restart(&mut self) {
         self.disk.revive();
-        self.store =
-            Bench::open_with(&self.disk, &self.clock, self.replies).expect("a store opens after a kill");
+        let how = (self.replies, self.is_member);
+        self.store = Bench::open_with(&self.disk, &self.clock, how).expect("a store opens after a kill");
     }
 
     /// The power fails.
     pub fn power_cut(&mut self) {
         self.disk.power_cut();
-        self.store =
-            Bench::open_with(&self.disk, &self.clock, self.replies).expect("a store opens after a power cut");
+        let how = (self.replies, self.is_member);
+        self.store = Bench::open_with(&self.disk, &self.clock, how).expect("a store opens after a power cut");
     }
 
     pub fn write_to(&self, object: ObjectId, offset: u64, data: &[u8]) -> Result<Changed, Fault> {

@@ -27,7 +27,11 @@ fn replica(oss: &Oss) -> Result<&Arc<Replica>> {
 
 /// A primary attaches this member.
 pub(crate) async fn attach(oss: &Oss, conn: &ServerConn, req: ReplicaAttachReq) -> Result<ReplicaAttachResp> {
-    let answer = async { Ok(ReplicaAttachResp { boot_term: oss.store.boot_term() }) };
+    let answer = async {
+        // From now on the primary's word counts, and checksums have to tell what is here.
+        oss.store.settle_left(None, None).await?;
+        Ok(ReplicaAttachResp { boot_term: oss.store.boot_term() })
+    };
     replica(oss)?.attach(conn, req.attachment, answer).await
 }
 
@@ -136,7 +140,11 @@ pub(crate) async fn look(oss: &Oss, call: &Call, req: ReplicaLookReq) -> Result<
         }
         other => other?,
     };
-    let body = encode_body(&Ok::<_, Fault>(ReplicaLookResp { image }));
+    let next_data = match (image.exists, req.blocks) {
+        (true, 1..) => oss.store.next_data(req.object, req.from_block.saturating_add(req.blocks)).await?,
+        _ => None,
+    };
+    let body = encode_body(&Ok::<_, Fault>(ReplicaLookResp { image, next_data }));
     let bulk_crc = brindle_stdx::crc(&sums);
     Ok(Answer { body, bulk: sums, bulk_crc })
 }
@@ -152,6 +160,7 @@ pub(crate) async fn verify(oss: &Oss, call: &Call, req: ReplicaVerifyReq) -> Res
         exists: seen.image.exists,
         is_unreadable,
         damaged_blocks: seen.damaged.iter().map(|damaged| damaged.block).collect(),
+        next_data: seen.next_data,
     };
     let body = encode_body(&Ok::<_, Fault>(answer));
     let bulk_crc = brindle_stdx::crc(&seen.sums);

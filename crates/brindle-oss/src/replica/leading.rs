@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use brindle_objects::{ALL, RangeLock, ReadOut, Synced};
 use brindle_stdx::BoxFuture;
@@ -257,21 +256,20 @@ impl Replica {
             return Ok(false);
         }
         let crc = brindle_stdx::crc(&data);
-        // To mend is not to write: the time of the last write stays.
-        let (image, _) = oss.store.look(object, 0, 0).await?;
-        oss.store.put(object, offset, data, crc).await?;
-        oss.store.put_image(object, &image).await?;
-        self.mended_blocks.fetch_add(1, Ordering::AcqRel);
-        self.seat.tell(|told| told.mended_blocks += 1);
+        // Durable before the lock is given up.
+        oss.store.mend(object, offset, data, crc).await?;
+        self.count_mended(1);
         tracing::warn!(%object, offset, member = %link.host, "a damaged block was mended from another member");
         Ok(true)
     }
 
     /// Becomes the primary: outlives the lease of the former one, attaches the members in sync, and makes what is marked equal on them.
-    pub(crate) async fn take_over(&self, oss: &Arc<Oss>) -> Result<()> {
+    pub(crate) async fn take_over(self: &Arc<Self>, oss: &Arc<Oss>) -> Result<()> {
         self.seat.tell(|told| told.phase = MemberPhase::TakingOver);
         self.following.detach().await;
         self.outlive_granted_lease().await;
+        // What a crash left here must not be copied to members that have it whole.
+        self.settle(oss).await?;
         let set = self.set();
         self.record(set.epoch)?;
         self.apply(&set)?;

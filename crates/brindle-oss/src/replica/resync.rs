@@ -79,6 +79,11 @@ pub(crate) fn sum_at(sums: &Bytes, index: u64) -> u32 {
     sums.get(at..at + 4).and_then(|word| word.try_into().ok()).map_or(0, u32::from_le_bytes)
 }
 
+/// First block that any of these found.
+pub(crate) fn earliest(found: impl IntoIterator<Item = Option<u64>>) -> Option<u64> {
+    found.into_iter().flatten().min()
+}
+
 impl Replica {
     /// Makes an object of a member equal to the one here. The caller holds no lock of it.
     pub(crate) async fn make_equal(&self, oss: &Oss, link: &Link, object: ObjectId) -> Equalled {
@@ -98,7 +103,7 @@ impl Replica {
         {
             let _alone = lock.write(ALL).await;
             let (own, _) = oss.store.look(object, 0, 0).await.map_err(Here)?;
-            let (theirs, _) = self.look_at(link, object, 0, 0).await.map_err(There)?;
+            let theirs = self.look_at(link, object, 0, 0).await.map_err(There)?.0.image;
             let is_beyond = theirs.exists && !own.exists
                 || theirs.len_bytes > own.len_bytes
                 || theirs.layout_epoch > own.layout_epoch
@@ -125,18 +130,22 @@ impl Replica {
             if !own.exists || own.len_bytes <= piece.start {
                 break;
             }
-            self.copy_piece(oss, link, object, (piece.start, own.len_bytes.min(piece.end)), progress).await?;
-            progress.done_bytes.fetch_add(own.len_bytes.min(piece.end) - piece.start, Ordering::AcqRel);
-            from = piece.end;
+            let end = own.len_bytes.min(piece.end);
+            let next = self.copy_piece(oss, link, object, (piece.start, end), progress).await?;
+            progress.done_bytes.fetch_add(end - piece.start, Ordering::AcqRel);
+            // Between there are holes on both sides. Who writes into them later writes on both.
+            let Some(next) = next else { break };
+            from = (next * BLOCK).max(piece.end);
         }
         let _alone = lock.write(ALL).await;
         let (own, _) = oss.store.look(object, 0, 0).await.map_err(Here)?;
-        let (theirs, _) = self.look_at(link, object, 0, 0).await.map_err(There)?;
+        let theirs = self.look_at(link, object, 0, 0).await.map_err(There)?.0.image;
         if own != theirs {
             send_change(link, &Forward::plain(ReplicaChange::PutImage { object, image: own }))
                 .await
                 .map_err(There)?;
         }
+        self.forget_damaged(&link.host, object);
         Ok(())
     }
 
@@ -146,14 +155,44 @@ impl Replica {
         object: ObjectId,
         from_block: u64,
         blocks: u64,
-    ) -> Result<(ObjectImage, Bytes)> {
+    ) -> Result<(ReplicaLookResp, Bytes)> {
         let request = ReplicaLookReq { attachment: link.attachment, object, from_block, blocks };
         let room = (blocks * 4) as u32;
-        let (answer, sums) = link.call(&request, NO_BULK, room, CHANGE_LIMIT_MS).await?;
-        Ok((answer.image, sums))
+        link.call(&request, NO_BULK, room, CHANGE_LIMIT_MS).await
     }
 
-    /// Copies what differs of a range that begins with a block.
+    /// Blocks of a member that do not match their checksums: looked for only where damage was seen before.
+    async fn damaged_at(
+        &self,
+        link: &Link,
+        object: ObjectId,
+        (first, count): (u64, u64),
+    ) -> Result<BTreeSet<u64>> {
+        let mut damaged = BTreeSet::new();
+        if !self.is_noted_damaged(&link.host, object) {
+            return Ok(damaged);
+        }
+        let mut next = Some(first);
+        while let Some(from_block) = next.filter(|from_block| *from_block < first + count) {
+            let blocks = VERIFY_BLOCKS_MAX.min(first + count - from_block);
+            let request = ReplicaVerifyReq { attachment: link.attachment, object, from_block, blocks };
+            match link.call(&request, NO_BULK, (blocks * 4) as u32, CHANGE_LIMIT_MS).await {
+                Ok((seen, _)) => {
+                    damaged.extend(seen.damaged_blocks);
+                    next = seen.next_data;
+                }
+                // What the disk does not return it may take.
+                Err(fault) if fault.code == Code::OstIo => {
+                    damaged.extend(from_block..from_block + blocks);
+                    next = Some(from_block + blocks);
+                }
+                Err(fault) => return Err(fault),
+            }
+        }
+        Ok(damaged)
+    }
+
+    /// Copies what differs of a range that begins with a block. Returns the first block behind it that may have data here or there.
     async fn copy_piece(
         &self,
         oss: &Oss,
@@ -161,11 +200,12 @@ impl Replica {
         object: ObjectId,
         (start, end): (u64, u64),
         progress: &Progress,
-    ) -> Equalled {
+    ) -> std::result::Result<Option<u64>, Unequal> {
         let (first, count) = (start / BLOCK, (end - start).div_ceil(BLOCK));
         let (_, own) = oss.store.look(object, first, count).await.map_err(Unequal::Here)?;
-        let (_, theirs) = self.look_at(link, object, first, count).await.map_err(Unequal::There)?;
-        let differs = |n: u64| sum_at(&own, n) != sum_at(&theirs, n);
+        let (seen, theirs) = self.look_at(link, object, first, count).await.map_err(Unequal::There)?;
+        let damaged = self.damaged_at(link, object, (first, count)).await.map_err(Unequal::There)?;
+        let differs = |n: u64| sum_at(&own, n) != sum_at(&theirs, n) || damaged.contains(&(first + n));
         let mut n = 0;
         while n < count {
             if !differs(n) {
@@ -186,7 +226,8 @@ impl Replica {
             progress.copied_bytes.fetch_add(until - offset, Ordering::AcqRel);
             n = stop;
         }
-        Ok(())
+        let own_next = oss.store.next_data(object, first + count).await.map_err(Unequal::Here)?;
+        Ok(earliest([own_next, seen.next_data]))
     }
 
     /// Copies a run of whole blocks; the last one may end with the object.
@@ -342,11 +383,12 @@ pub(crate) async fn fill_learners(oss: WeakOss) {
     }
 }
 
-/// Bytes of all objects; 0 where that cannot be told.
+/// Bytes that all objects take on the disk; 0 where that cannot be told.
 async fn all_bytes(oss: &Oss) -> u64 {
-    let (mut after, mut bytes) = (None, 0);
+    let (mut after, mut bytes) = (None, 0u64);
     while let Ok((listed, end)) = oss.store.list(after, PAGE).await {
-        bytes += listed.iter().map(|l| l.len_bytes).sum::<u64>();
+        // What lies on the disk: lengths may add up to anything.
+        bytes = listed.iter().fold(bytes, |sum, l| sum.saturating_add(l.allocated_bytes));
         after = listed.last().map(|l| l.object).or(after);
         if end {
             break;
@@ -361,7 +403,8 @@ async fn fill_one(oss: &Arc<Oss>, replica: &Arc<Replica>, member: &ReplicaMember
     let tell = |trouble: String| {
         let resync = Resync {
             host: member.host.clone(),
-            done_bytes: progress.done_bytes.load(Ordering::Acquire),
+            // Pieces count with their holes.
+            done_bytes: progress.done_bytes.load(Ordering::Acquire).min(total_bytes),
             total_bytes,
             copied_bytes: progress.copied_bytes.load(Ordering::Acquire),
             running_ms: oss.seams.now().ms_since(began),

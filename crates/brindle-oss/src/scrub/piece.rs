@@ -9,20 +9,23 @@
 //! | blocks match, and differ between members | looked at again; at last the member gets the primary's, which is what readers were given |
 //! | nothing of the object can be read on a member | the member is taken out of the set and filled anew, if the object is whole here |
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use brindle_objects::{ALL, DamagedBlock, Verified};
 use brindle_targets::replica::{CHANGE_LIMIT_MS, Link, NO_BULK};
 use brindle_types::{Code, Fault, ObjectId, Result};
-use brindle_wire::oss::replica::{ReplicaChange, ReplicaVerifyReq, ReplicaVerifyResp, VERIFY_BLOCKS_MAX};
+use brindle_wire::oss::replica::{
+    ReplicaChange, ReplicaLookReq, ReplicaVerifyReq, ReplicaVerifyResp, VERIFY_BLOCKS_MAX,
+};
 use brindle_wire::oss::scrub::ScrubPlace;
 use bytes::Bytes;
+use parking_lot::Mutex;
 
 use super::BLOCK;
 use crate::replica::Replica;
 use crate::replica::leading::{Forward, send_change};
-use crate::replica::resync::{Unequal, sum_at};
+use crate::replica::resync::{Unequal, earliest, sum_at};
 use crate::service::Oss;
 
 /// Number of looks before members count as different, and the pause between them. A change that failed half way makes them different for a moment.
@@ -36,8 +39,41 @@ const FILL_WAIT_MS: u64 = 600_000;
 pub(super) struct Looked {
     /// Bytes that were read here.
     pub read_bytes: u64,
-    /// Length of the object.
-    pub len_bytes: u64,
+    /// First block behind them that may have data on any member. `None`: the object has been looked at.
+    pub next: Option<u64>,
+}
+
+/// What a pass has found out about an object as a whole: it is found out once, however many blocks depend on it.
+#[derive(Default)]
+pub(super) struct Verdict {
+    /// Whether every block is whole here.
+    is_whole_here: Mutex<Option<bool>>,
+    /// Members that cannot read anything of it.
+    unreadable_on: Mutex<BTreeSet<String>>,
+    /// Members whose disk does not return some blocks, and the first of the blocks that are looked at: several looks count once.
+    unread_on: Mutex<(u64, BTreeSet<String>)>,
+}
+
+impl Verdict {
+    /// Whether it is the first time that a member did not return some of the blocks from `first` on.
+    fn is_first_unread(&self, first: u64, host: &str) -> bool {
+        let mut unread = self.unread_on.lock();
+        if unread.0 != first {
+            *unread = (first, BTreeSet::new());
+        }
+        unread.1.insert(host.to_owned())
+    }
+}
+
+/// What became of damage on a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mending {
+    /// The member has the block whole.
+    Mended,
+    /// It has not, or no member has.
+    Unmended,
+    /// The member is not in the set, or was not asked again: the primary has the block whole, and the fill or the next pass will mend it.
+    Later,
 }
 
 /// Members that have everything, as this primary knows.
@@ -77,6 +113,13 @@ impl Theirs {
 }
 
 impl Seen {
+    /// First block behind these that may have data on any member, within the object as it is here.
+    fn next(&self, own: &Verified) -> Option<u64> {
+        let blocks = own.image.len_bytes.div_ceil(BLOCK);
+        let theirs = self.theirs.iter().map(|theirs| theirs.answer.next_data);
+        earliest(theirs.chain([own.next_data])).filter(|next| *next < blocks)
+    }
+
     fn has_damage(&self) -> bool {
         self.own.as_ref().is_none_or(|own| !own.damaged.is_empty())
             || self.theirs.iter().any(Theirs::is_damaged)
@@ -91,11 +134,12 @@ struct Piece<'a> {
     oss: &'a Arc<Oss>,
     object: ObjectId,
     first: u64,
+    verdict: &'a Verdict,
 }
 
 /// Verifies blocks from `first` on, and mends what can be mended.
-pub(super) async fn look(oss: &Arc<Oss>, object: ObjectId, first: u64) -> Result<Looked> {
-    let piece = Piece { oss, object, first };
+pub(super) async fn look(oss: &Arc<Oss>, object: ObjectId, first: u64, verdict: &Verdict) -> Result<Looked> {
+    let piece = Piece { oss, object, first, verdict };
     let seen = match piece.see().await {
         // The medium does not give these bytes; the rest of the disk works.
         Err(fault) if fault.code == Code::OstIo && oss.store.failure().is_none() => {
@@ -103,10 +147,10 @@ pub(super) async fn look(oss: &Arc<Oss>, object: ObjectId, first: u64) -> Result
         }
         other => other?,
     };
-    let looked = seen.own.as_ref().map_or_else(Looked::default, |own| Looked {
-        read_bytes: own.read_bytes,
-        len_bytes: own.image.len_bytes,
-    });
+    let looked = seen
+        .own
+        .as_ref()
+        .map_or_else(Looked::default, |own| Looked { read_bytes: own.read_bytes, next: seen.next(own) });
     if seen.is_wrong()
         && let Some(seen) = piece.confirmed().await?
     {
@@ -133,6 +177,7 @@ impl Piece<'_> {
         for link in self.oss.replica.iter().flat_map(|replica| members(replica)) {
             match verify_on(&link, self.object, self.first, VERIFY_BLOCKS_MAX).await {
                 Ok((answer, sums)) => theirs.push(Theirs { link, answer, sums }),
+                Err(fault) if fault.code == Code::OstIo => self.unread_there(&link, &fault).await,
                 Err(fault) => {
                     let host = &link.host;
                     tracing::debug!(code = %fault.code, member = %host, object = %self.object, "not compared: {fault}");
@@ -170,9 +215,56 @@ impl Piece<'_> {
     /// Counts blocks that the disk does not return.
     async fn unread(&self, fault: &Fault) -> Result<Looked> {
         tracing::error!(code = %fault.code, object = %self.object, offset = self.first * BLOCK, "the scrub cannot read: {fault}");
-        self.oss.scrub.count(self.place(self.first), false);
-        let (image, _) = self.oss.store.look(self.object, 0, 0).await?;
-        Ok(Looked { read_bytes: 0, len_bytes: image.len_bytes })
+        let behind = self.first + VERIFY_BLOCKS_MAX;
+        let next = self.oss.store.next_data(self.object, behind).await;
+        match next {
+            Ok(next) => {
+                self.oss.scrub.count(self.place(self.first), false);
+                Ok(Looked { read_bytes: 0, next })
+            }
+            // The disk does not return its header either: the pass goes on behind the object.
+            Err(fault) if matches!(fault.code, Code::OstIo | Code::ObjectDamaged) => {
+                self.oss.scrub.count(self.whole(), false);
+                Ok(Looked::default())
+            }
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// Counts blocks that the disk of a member does not return.
+    async fn unread_there(&self, link: &Arc<Link>, fault: &Fault) {
+        let host = &link.host;
+        if self.verdict.unreadable_on.lock().contains(host) || !self.verdict.is_first_unread(self.first, host) {
+            return;
+        }
+        tracing::error!(code = %fault.code, member = %host, object = %self.object, offset = self.first * BLOCK, "a member cannot read: {fault}");
+        if let Some(replica) = &self.oss.replica {
+            replica.note_damaged(host, self.object);
+        }
+        // Without blocks: its header only.
+        let request =
+            ReplicaLookReq { attachment: link.attachment, object: self.object, from_block: 0, blocks: 0 };
+        let header = link.call(&request, NO_BULK, 0, CHANGE_LIMIT_MS).await;
+        let place = match header {
+            Err(fault) if fault.code == Code::OstIo => {
+                self.verdict.unreadable_on.lock().insert(host.clone());
+                self.whole()
+            }
+            _ => self.place(self.first),
+        };
+        self.oss.scrub.count(place, false);
+    }
+
+    /// The outcome of damage on a member.
+    fn count(&self, link: &Link, place: ScrubPlace, mending: Mending) {
+        match mending {
+            Mending::Mended => self.oss.scrub.count(place, true),
+            Mending::Unmended => self.oss.scrub.count(place, false),
+            Mending::Later => self.oss.scrub.set_trouble(format!(
+                "{} is not in the set; some objects were not compared with it",
+                link.host
+            )),
+        }
     }
 
     async fn mend(&self, seen: Seen) -> Result<()> {
@@ -205,34 +297,53 @@ impl Piece<'_> {
 
     /// Damage on another member.
     async fn mend_there(&self, replica: &Replica, theirs: &Theirs) -> Result<()> {
+        let link = &theirs.link;
+        if !theirs.is_damaged() {
+            return Ok(());
+        }
+        // Until it is whole there: where the member leaves the set meanwhile, the one that fills it has to verify this object.
+        let was_noted = replica.is_noted_damaged(&link.host, self.object);
+        replica.note_damaged(&link.host, self.object);
+        let mut is_mended = true;
         if theirs.answer.is_unreadable {
             match self.is_whole_here().await? {
-                true => self.copied_anew(replica, &theirs.link, [self.whole()]).await,
-                false => self.oss.scrub.count(self.whole(), false),
+                Some(true) => self.copied_anew(replica, link, &[self.whole()]).await,
+                Some(false) if self.verdict.unreadable_on.lock().insert(link.host.clone()) => {
+                    self.count(link, self.whole(), Mending::Unmended);
+                }
+                Some(false) => {}
+                None => {}
             }
             return Ok(());
         }
         for block in &theirs.answer.damaged_blocks {
-            let mended = self.mend_block_there(replica, &theirs.link, *block).await;
-            if let Err(unequal) = &mended {
+            let mending = self.mend_block_there(replica, link, *block).await;
+            if let Err(unequal) = &mending {
                 let fault = unequal.as_fault();
-                tracing::warn!(code = %fault.code, object = %self.object, member = %theirs.link.host, "cannot mend a damaged block: {fault}");
-                if let Unequal::There(fault) = unequal {
-                    self.failed(replica, &theirs.link, fault).await?;
-                }
+                tracing::warn!(code = %fault.code, object = %self.object, member = %link.host, "cannot mend a damaged block: {fault}");
             }
-            self.oss.scrub.count(self.place(*block), mended.unwrap_or(false));
+            let mending = match mending {
+                Ok(mending) => mending,
+                Err(Unequal::Here(_)) => Mending::Unmended,
+                Err(Unequal::There(fault)) => self.failed(replica, link, &fault).await?,
+            };
+            is_mended &= mending == Mending::Mended;
+            self.count(link, self.place(*block), mending);
+        }
+        if is_mended && !was_noted {
+            replica.forget_damaged(&link.host, self.object);
         }
         Ok(())
     }
 
     /// A member that did not take a change has missed something: a late copy of it could land behind a newer one. One that refused has not.
-    async fn failed(&self, replica: &Replica, link: &Arc<Link>, fault: &Fault) -> Result<()> {
-        if fault.code == Code::ObjectDamaged {
-            return Ok(());
+    async fn failed(&self, replica: &Replica, link: &Arc<Link>, fault: &Fault) -> Result<Mending> {
+        if matches!(fault.code, Code::ObjectDamaged | Code::OstIo) {
+            return Ok(Mending::Unmended);
         }
         link.fail(fault);
-        replica.put_out_failed(&replica.current()).await
+        replica.put_out_failed(&replica.current()).await?;
+        Ok(Mending::Later)
     }
 
     /// Writes a block of a member anew from what is here; whether it is whole there then.
@@ -241,21 +352,25 @@ impl Piece<'_> {
         replica: &Replica,
         link: &Arc<Link>,
         block: u64,
-    ) -> std::result::Result<bool, Unequal> {
+    ) -> std::result::Result<Mending, Unequal> {
         use Unequal::{Here, There};
         let lock = replica.lock_of(self.object);
         let _alone = lock.write(ALL).await;
         if !members(replica).iter().any(|now| Arc::ptr_eq(now, link)) {
-            return Ok(false);
+            return Ok(Mending::Later);
         }
         let own = self.oss.store.verify(self.object, block, 1).await.map_err(Here)?;
         let offset = block * BLOCK;
-        if !own.damaged.is_empty() || offset >= own.image.len_bytes {
-            return Ok(false);
+        if offset >= own.image.len_bytes {
+            // It was cut away meanwhile.
+            return Ok(Mending::Mended);
+        }
+        if !own.damaged.is_empty() {
+            return Ok(Mending::Unmended);
         }
         let (answer, _) = verify_on(link, self.object, block, 1).await.map_err(There)?;
         if answer.damaged_blocks.is_empty() {
-            return Ok(true);
+            return Ok(Mending::Mended);
         }
         let is_hole = sum_at(&own.sums, 0) == 0;
         let until = (offset + BLOCK).min(own.image.len_bytes);
@@ -263,72 +378,105 @@ impl Piece<'_> {
         // To mend is not to write: the time of the last write stays.
         let image = ReplicaChange::PutImage { object: self.object, image: own.image };
         send_change(link, &Forward::plain(image)).await.map_err(There)?;
+        // Durable before the lock is given up: from then on no power cut explains damage in its region.
+        let sync = ReplicaChange::Sync { objects: vec![self.object] };
+        send_change(link, &Forward::plain(sync)).await.map_err(There)?;
         let (answer, _) = verify_on(link, self.object, block, 1).await.map_err(There)?;
-        let mended = answer.damaged_blocks.is_empty();
-        if mended {
-            told_mended(replica, link, self.object, offset);
+        if !answer.damaged_blocks.is_empty() {
+            return Ok(Mending::Unmended);
         }
-        Ok(mended)
+        told_mended(replica, link, self.object, offset);
+        Ok(Mending::Mended)
     }
 
-    /// Whether every block of the object is whole here.
-    async fn is_whole_here(&self) -> Result<bool> {
-        let mut block = 0;
-        loop {
-            let own = self.oss.store.verify(self.object, block, VERIFY_BLOCKS_MAX).await?;
-            if !own.damaged.is_empty() {
-                return Ok(false);
-            }
-            block += VERIFY_BLOCKS_MAX;
-            if block * BLOCK >= own.image.len_bytes {
-                return Ok(true);
-            }
-            self.oss.seams.sleep_ms(super::PAUSE_MS).await;
+    /// Whether every block of the object is whole here; `None` where the scrub was stopped meanwhile. Found out once for each object and pass.
+    async fn is_whole_here(&self) -> Result<Option<bool>> {
+        if let Some(known) = *self.verdict.is_whole_here.lock() {
+            return Ok(Some(known));
         }
+        let mut next = Some(0);
+        while let Some(block) = next {
+            if self.oss.scrub.is_stopped() {
+                return Ok(None);
+            }
+            let began = self.oss.seams.now();
+            let own = match self.oss.store.verify(self.object, block, VERIFY_BLOCKS_MAX).await {
+                Ok(own) if own.damaged.is_empty() => own,
+                Err(fault) if !matches!(fault.code, Code::ObjectDamaged | Code::OstIo) => return Err(fault),
+                Ok(_) | Err(_) => {
+                    *self.verdict.is_whole_here.lock() = Some(false);
+                    return Ok(Some(false));
+                }
+            };
+            self.oss.scrub.pause(self.oss, own.read_bytes, began).await;
+            next = own.next_data;
+        }
+        *self.verdict.is_whole_here.lock() = Some(true);
+        Ok(Some(true))
     }
 
     /// Makes an object of a member equal to the one here, and counts these places. A member that cannot read the object, or has more of it, is taken
-    /// out of the set, and filled outside of it. Where that takes long it is not counted: the set says that it lacks a member.
-    async fn copied_anew(
-        &self,
-        replica: &Replica,
-        link: &Arc<Link>,
-        places: impl IntoIterator<Item = ScrubPlace>,
-    ) {
-        let mended = match replica.make_equal(self.oss, link, self.object).await {
-            Ok(()) => true,
+    /// out of the set, and filled outside of it. Only what it has whole then is counted as mended. Where that takes long it is not counted: the set says
+    /// that it lacks a member.
+    async fn copied_anew(&self, replica: &Replica, link: &Arc<Link>, places: &[ScrubPlace]) {
+        let copied = match replica.make_equal(self.oss, link, self.object).await {
+            Ok(()) => Some(link.clone()),
             Err(Unequal::Here(fault)) => {
                 tracing::warn!(code = %fault.code, object = %self.object, "an object cannot be read here: {fault}");
-                false
+                return places.iter().for_each(|place| self.count(link, *place, Mending::Unmended));
             }
             Err(Unequal::There(fault)) => {
                 link.fail(&fault);
                 if let Err(fault) = replica.put_out_failed(&replica.current()).await {
                     tracing::debug!(code = %fault.code, "{fault}");
                 }
-                if !self.is_filled(replica, &link.host).await {
-                    return self.oss.scrub.set_trouble(format!("{} is filled anew", link.host));
-                }
-                true
+                self.filled(replica, &link.host).await
             }
         };
-        if mended {
+        let mending = match &copied {
+            Some(link) => self.is_whole_there(link).await,
+            None => Mending::Later,
+        };
+        if mending == Mending::Mended {
+            replica.forget_damaged(&link.host, self.object);
             told_mended(replica, link, self.object, 0);
         }
-        places.into_iter().for_each(|place| self.oss.scrub.count(place, mended));
+        places.iter().for_each(|place| self.count(link, *place, mending));
     }
 
-    /// Waits until a member that was taken out of the set is in it again; whether it is.
-    async fn is_filled(&self, replica: &Replica, host: &str) -> bool {
+    /// Whether every block of the object is whole on a member.
+    async fn is_whole_there(&self, link: &Arc<Link>) -> Mending {
+        let mut next = Some(0);
+        while let Some(block) = next {
+            if self.oss.scrub.is_stopped() {
+                return Mending::Later;
+            }
+            let began = self.oss.seams.now();
+            let seen = match verify_on(link, self.object, block, VERIFY_BLOCKS_MAX).await {
+                Ok((seen, _)) if !seen.is_unreadable && seen.damaged_blocks.is_empty() => seen,
+                Ok(_) => return Mending::Unmended,
+                Err(fault) if fault.code == Code::OstIo => return Mending::Unmended,
+                Err(_) => return Mending::Later,
+            };
+            self.oss.scrub.pause(self.oss, VERIFY_BLOCKS_MAX * BLOCK, began).await;
+            next = seen.next_data;
+        }
+        Mending::Mended
+    }
+
+    /// Waits until a member that was taken out of the set is in it again; the way to it. `None` where that takes too long.
+    async fn filled(&self, replica: &Replica, host: &str) -> Option<Arc<Link>> {
         let deadline = self.oss.seams.now().plus_ms(FILL_WAIT_MS);
-        while !members(replica).iter().any(|link| link.host == host) {
+        loop {
+            if let Some(link) = members(replica).into_iter().find(|link| link.host == host) {
+                return Some(link);
+            }
             let is_over = self.oss.seams.now() >= deadline;
             if is_over || self.oss.scrub.is_stopped() || replica.deposed.is_set() {
-                return false;
+                return None;
             }
             self.oss.seams.sleep_ms(LOOK_AGAIN_MS).await;
         }
-        true
     }
 
     /// Gives members the blocks of the primary where all match their checksums and differ. Each look has found the same, with no change under way.
@@ -348,8 +496,9 @@ impl Piece<'_> {
             let places: Vec<ScrubPlace> =
                 if blocks.is_empty() { vec![self.whole()] } else { places.collect() };
             match is_whole {
-                true => self.copied_anew(replica, &theirs.link, places).await,
-                false => places.into_iter().for_each(|place| self.oss.scrub.count(place, false)),
+                Some(true) => self.copied_anew(replica, &theirs.link, &places).await,
+                Some(false) => places.into_iter().for_each(|place| self.oss.scrub.count(place, false)),
+                None => return Ok(()),
             }
         }
         Ok(())
@@ -357,8 +506,7 @@ impl Piece<'_> {
 }
 
 fn told_mended(replica: &Replica, link: &Link, object: ObjectId, offset: u64) {
-    replica.mended_blocks.fetch_add(1, Ordering::AcqRel);
-    replica.seat.tell(|told| told.mended_blocks += 1);
+    replica.count_mended(1);
     tracing::warn!(%object, offset, member = %link.host, "damage on a member was mended from the primary");
 }
 

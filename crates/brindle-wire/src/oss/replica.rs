@@ -215,6 +215,8 @@ pub struct ReplicaLookReq {
 pub struct ReplicaLookResp {
     /// The header and the length.
     pub image: ObjectImage,
+    /// First block behind these that may have data there. `None`: only holes follow, or no block was asked for.
+    pub next_data: Option<u64>,
 }
 message!(ReplicaLookReq => ReplicaLookResp, ReplicaLook);
 
@@ -282,8 +284,10 @@ pub struct ReplicaVerifyResp {
     pub exists: bool,
     /// Whether nothing of the object can be read: its header is damaged, or its file was cut.
     pub is_unreadable: bool,
-    /// Blocks that do not match their checksums.
+    /// Blocks that do not match their checksums, or that the disk does not return.
     pub damaged_blocks: Vec<u64>,
+    /// First block behind these that may have data there. `None`: only holes follow.
+    pub next_data: Option<u64>,
 }
 message!(ReplicaVerifyReq => ReplicaVerifyResp, ReplicaVerify);
 
