@@ -148,7 +148,9 @@ impl<T> Queue<T> {
         let cost = cost_bytes.saturating_add(REQUEST_COST_BYTES);
         let shared = self.shared_class(class);
         let key = shared.as_ref().unwrap_or(class);
-        let earliest = match (self.standings.contains_key(key), key) {
+        let is_known = shared.is_none() && self.standings.contains_key(key);
+        let earliest = match (is_known, key) {
+            // Further jobs of a user, which share a standing, start as new ones: else that standing would be another share.
             (false, Class::Job(job)) => self.start_of_a_new_job(job.uid(), cost),
             _ => self.virtual_now,
         };
