@@ -41,6 +41,9 @@ pub struct HostSection {
     pub name: String,
     /// Roles of the host.
     pub roles: Vec<String>,
+    /// Rack of the host: copies of a target are in different ones as far as there are several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rack: Option<String>,
 }
 
 /// A target.
@@ -65,6 +68,9 @@ pub struct TargetSection {
     /// Whether it is not to be served now.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stopped: bool,
+    /// Whether its copies may be in one rack, although there are several.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub same_rack: bool,
     /// Copies of the target on other hosts.
     #[serde(default, rename = "copy", skip_serializing_if = "Vec::is_empty")]
     pub copies: Vec<CopySection>,
@@ -93,6 +99,8 @@ pub struct PoolSection {
 /// The steps that make the cluster as a file says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
+    /// Hosts that get a rack.
+    pub racks: Vec<(String, String)>,
     /// Changes of targets, in order: the host, the target, the change.
     pub targets: Vec<(String, TargetId, Step)>,
     /// Changes of pools, in order.
@@ -115,12 +123,14 @@ pub enum Step {
 impl Step {
     /// Whether the target is made.
     pub fn makes(&self) -> bool {
-        matches!(
-            self,
-            Step::Host(HostChange::AddTarget { .. })
-                | Step::Shared(SharedChange::Add { .. })
-                | Step::Replicas(ReplicaSetChange::Create { .. } | ReplicaSetChange::CreateMdt { .. })
-        )
+        matches!(self, Step::Host(HostChange::AddTarget { .. }) | Step::Shared(SharedChange::Add { .. }))
+            || self.sets_up_copies()
+    }
+
+    fn sets_up_copies(&self) -> bool {
+        let Step::Replicas(change) = self else { return false };
+        let (change, _) = change.unwrapped();
+        matches!(change, ReplicaSetChange::Create { .. } | ReplicaSetChange::CreateMdt { .. })
     }
 }
 
@@ -151,8 +161,11 @@ document!(ApplyView, "brindle.cluster.apply", 1);
 pub fn export(known: &Known) -> ClusterFile {
     let Known { map, hosts, shared, replicas } = known;
     let words = |text: &str| text.split(',').map(str::to_owned).collect();
-    let host_sections =
-        hosts.hosts.iter().map(|host| HostSection { name: host.name.clone(), roles: words(&host.roles) });
+    let host_sections = hosts.hosts.iter().map(|host| HostSection {
+        name: host.name.clone(),
+        roles: words(&host.roles),
+        rack: rack_of(map, &host.name),
+    });
     let mut targets: Vec<TargetSection> = Vec::new();
     for host in &hosts.hosts {
         // The MGT is no target of the file: init and target add --mgt make it.
@@ -165,11 +178,12 @@ pub fn export(known: &Known) -> ClusterFile {
             device: None,
             standby_device: None,
             stopped: !a.is_wanted,
+            same_rack: false,
             copies: Vec::new(),
         }));
     }
     targets.extend(shared.targets.iter().map(|info| shared_section(&info.target)));
-    targets.extend(replicas.sets.iter().filter_map(|info| replicated_section(&info.set)));
+    targets.extend(replicas.sets.iter().filter_map(|info| replicated_section(map, &info.set)));
     targets.sort_by(|a, b| a.name.cmp(&b.name));
     let pools = map.pools.iter().map(|pool| PoolSection {
         name: pool.name.to_string(),
@@ -189,11 +203,23 @@ fn shared_section(t: &SharedTarget) -> TargetSection {
         standby_device: second.map(|host| host.device.clone()).filter(|other| Some(other) != device.as_ref()),
         device,
         stopped: !t.is_wanted,
+        same_rack: false,
         copies: Vec::new(),
     }
 }
 
-fn replicated_section(set: &ReplicaSetState) -> Option<TargetSection> {
+fn rack_of(map: &Map, host: &str) -> Option<String> {
+    map.host(host).map(|entry| entry.failure_domain.clone()).filter(|rack| !rack.is_empty())
+}
+
+/// Whether two members of a set are in one rack.
+fn shares_rack(map: &Map, set: &ReplicaSetState) -> bool {
+    let mut racks: Vec<String> = set.members.iter().filter_map(|m| rack_of(map, &m.host)).collect();
+    racks.sort_unstable();
+    racks.windows(2).any(|pair| pair[0] == pair[1])
+}
+
+fn replicated_section(map: &Map, set: &ReplicaSetState) -> Option<TargetSection> {
     let mut copies = set
         .members
         .iter()
@@ -212,6 +238,7 @@ fn replicated_section(set: &ReplicaSetState) -> Option<TargetSection> {
         device: None,
         standby_device: None,
         stopped: false,
+        same_rack: shares_rack(map, set),
         copies,
     })
 }
@@ -224,6 +251,7 @@ pub fn plan(file: &ClusterFile, known: &Known) -> Result<Plan> {
     }
     let mut plan = Plan::default();
     plan_hosts(file, hosts, &mut plan)?;
+    plan_racks(file, known, &mut plan);
     plan_targets(file, known, &mut plan)?;
     plan_pools(file, map, &mut plan)?;
     Ok(plan)
@@ -254,6 +282,17 @@ fn plan_hosts(file: &ClusterFile, hosts: &ListHostsResp, plan: &mut Plan) -> Res
     let others = hosts.hosts.iter().filter(|host| !named.contains_key(&host.name));
     plan.notes.extend(others.map(|host| Note::LeftAlone(format!("host {}", host.name))));
     Ok(())
+}
+
+/// Racks that hosts get. A file that names none leaves those alone that are there.
+fn plan_racks(file: &ClusterFile, known: &Known, plan: &mut Plan) {
+    for section in &file.hosts {
+        let Some(rack) = &section.rack else { continue };
+        let has_joined = known.hosts.hosts.iter().any(|host| host.name == section.name);
+        if has_joined && rack_of(&known.map, &section.name).unwrap_or_default() != *rack {
+            plan.racks.push((section.name.clone(), rack.clone()));
+        }
+    }
 }
 
 fn same_roles(joined: &str, wanted: &[String]) -> bool {
@@ -315,7 +354,8 @@ fn plan_known_target(
     }
     for (host, dir) in wanted.iter().filter(|(host, _)| !there.contains_key(*host)) {
         let place = MemberPlace { host: (*host).to_owned(), dir: (*dir).to_owned() };
-        let step = Step::Replicas(ReplicaSetChange::Add { target, place });
+        let add = ReplicaSetChange::Add { target, place };
+        let step = Step::Replicas(add.in_same_rack(section.same_rack));
         plan.targets.push(((*host).to_owned(), target, step));
     }
     let others = there.keys().filter(|host| !wanted.contains_key(*host));
@@ -377,10 +417,11 @@ impl TargetSection {
                 |(host, dir): (&String, &String)| MemberPlace { host: host.clone(), dir: dir.clone() };
             let others = self.copies.iter().map(|copy| (&copy.host, &copy.dir));
             let places = std::iter::once((&self.host, &self.dir)).chain(others).map(place).collect();
-            return Step::Replicas(match target.role {
+            let create = match target.role {
                 Role::Mdt => ReplicaSetChange::CreateMdt { index, places },
                 _ => ReplicaSetChange::Create { index, places },
-            });
+            };
+            return Step::Replicas(create.in_same_rack(self.same_rack));
         }
         let (Some(standby), Some(device)) = (&self.standby, &self.device) else {
             return Step::Host(HostChange::AddTarget { is_mdt, index, dir });
@@ -446,10 +487,24 @@ fn refuse(subject: &str, why: String) -> Fault {
         .next("see what there is: brindle cluster export")
 }
 
+fn copies_in_words(change: &ReplicaSetChange, target: TargetId, host: &str) -> String {
+    match change {
+        ReplicaSetChange::Create { places, .. } | ReplicaSetChange::CreateMdt { places, .. } => {
+            let places: Vec<String> =
+                places.iter().map(|place| format!("on {} in {}", place.host, place.dir)).collect();
+            format!("make {target} with copies {}", places.join(", "))
+        }
+        ReplicaSetChange::Add { place, .. } => {
+            format!("give {target} a copy on {} in {}", place.host, place.dir)
+        }
+        _ => format!("change the copies of {target} on {host}"),
+    }
+}
+
 impl Plan {
     /// Whether there is nothing to change.
     pub fn is_empty(&self) -> bool {
-        self.targets.is_empty() && self.pools.is_empty()
+        self.racks.is_empty() && self.targets.is_empty() && self.pools.is_empty()
     }
 
     /// The plan in words.
@@ -461,19 +516,14 @@ impl Plan {
                 let device = hosts.first().map_or("", |host| host.device.as_str());
                 format!("make {target} on {} from {device} in {dir}", names.join(" and "))
             }
-            Step::Replicas(
-                ReplicaSetChange::Create { places, .. } | ReplicaSetChange::CreateMdt { places, .. },
-            ) => {
-                let places: Vec<String> =
-                    places.iter().map(|place| format!("on {} in {}", place.host, place.dir)).collect();
-                format!("make {target} with copies {}", places.join(", "))
-            }
-            Step::Replicas(ReplicaSetChange::Add { place, .. }) => {
-                format!("give {target} a copy on {} in {}", place.host, place.dir)
-            }
+            Step::Replicas(change) => copies_in_words(change.unwrapped().0, *target, host),
             Step::Host(HostChange::WantTarget { is_wanted: true, .. })
             | Step::Shared(SharedChange::Want { is_wanted: true, .. }) => format!("start {target} on {host}"),
             _ => format!("stop {target} on {host}"),
+        });
+        let racks = self.racks.iter().map(|(host, rack)| match rack.as_str() {
+            "" => format!("take {host} out of its rack"),
+            rack => format!("put {host} into the rack {rack}"),
         });
         let names = |osts: &[u16]| {
             osts.iter().map(|index| TargetId::ost(*index).to_string()).collect::<Vec<_>>().join(", ")
@@ -492,7 +542,7 @@ impl Plan {
                 Note::LeftAlone(text) => left_alone.push(text.clone()),
             }
         }
-        ApplyView { changes: targets.chain(pools).collect(), missing, left_alone, done }
+        ApplyView { changes: racks.chain(targets).chain(pools).collect(), missing, left_alone, done }
     }
 }
 
@@ -553,6 +603,25 @@ mod tests {
     }
 
     #[test]
+    fn racks_are_set_and_never_taken_away_by_silence() {
+        let mut known = with_copies(cluster());
+        known.map.note_host("oss1");
+        known.map.hosts.iter_mut().filter(|h| h.name == "oss1").for_each(|h| h.failure_domain = "R1".into());
+        let mut file = export(&known);
+        assert_eq!(plan(&file, &known), Ok(Plan::default()));
+        for host in &mut file.hosts {
+            host.rack = (host.name == "oss2").then(|| "R1".to_owned());
+        }
+        let view = plan(&file, &known).unwrap().view(false);
+        assert_eq!(view.changes, ["put oss2 into the rack R1"], "the rack of oss1 is left alone");
+        let mut both = known.clone();
+        both.map.note_host("oss2");
+        both.map.hosts.iter_mut().for_each(|h| h.failure_domain = "R1".into());
+        let section = export(&both).targets.into_iter().find(|t| !t.copies.is_empty()).unwrap();
+        assert!(section.same_rack, "what was made so can be made again");
+    }
+
+    #[test]
     fn a_second_mgs_is_not_in_the_file() {
         let mut known = cluster();
         let mgt = known.hosts.hosts[1].assignments[0].clone();
@@ -580,7 +649,7 @@ mod tests {
     fn what_is_missing_is_made_and_what_is_not_named_is_left_alone() {
         let known = cluster();
         let mut file = export(&known);
-        file.hosts[0] = HostSection { name: "oss2".into(), roles: vec!["server".into()] };
+        file.hosts[0] = HostSection { name: "oss2".into(), roles: vec!["server".into()], rack: None };
         file.targets[1].stopped = true;
         file.targets.remove(0);
         let target = |name: &str, host: &str| TargetSection {
@@ -591,6 +660,7 @@ mod tests {
             device: None,
             standby_device: None,
             stopped: false,
+            same_rack: false,
             copies: Vec::new(),
         };
         file.targets.push(target("OST0002", "oss1"));

@@ -53,6 +53,8 @@ pub struct HostView {
     pub state: &'static str,
     /// Roles of the host.
     pub roles: Vec<String>,
+    /// Rack that it stands in; empty if nothing is said.
+    pub rack: String,
     /// Beginning of its key.
     pub key: String,
     /// When it joined, seconds since 1970.
@@ -152,6 +154,7 @@ pub fn view(known: &Known, host: &HostInfo) -> HostView {
             (false, true) => "joined",
         },
         roles,
+        rack: known.map.host(&host.name).map_or_else(String::new, |entry| entry.failure_domain.clone()),
         key: hex(&host.key[..8]),
         joined_s: host.joined_s,
         certificate_ends_s: host.certificate_ends_s,

@@ -111,6 +111,11 @@ impl KeyId {
         KeyId(sha256(subject_public_key_info))
     }
 
+    /// The right of this key to go by a name: what is revoked when the host of the key gets another name.
+    pub fn under_name(&self, host: &str) -> KeyId {
+        KeyId(sha256(&[b"brindle host name\0", self.0.as_slice(), host.as_bytes()].concat()))
+    }
+
     /// The name of an Ed25519 public key.
     pub fn of_public(public_key: &[u8; 32]) -> KeyId {
         KeyId::of(&crate::identity::subject_public_key_info(public_key))

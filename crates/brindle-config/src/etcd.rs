@@ -25,10 +25,10 @@ pub use address::{Address, ENDPOINTS_MAX, Endpoint, PORT_DEFAULT, TlsFiles};
 pub use gateway::MEMBER_ANSWERS_MS;
 pub use leader::{LEASE_SECONDS, Lead, Leadership};
 
-use crate::store::{ConfigStore, Entry, Swap, Watch};
+use crate::store::{ConfigStore, Entry, Swap, Watch, Write, check_writes};
 use gateway::{Answer, Gateway, Kv, encode, kvs, number, range_end};
 
-/// Largest value that is written: etcd takes 1.5 MiB in one transaction.
+/// Most bytes that are written at once: etcd takes 1.5 MiB in one transaction.
 pub const VALUE_MAX_BYTES: usize = 1 << 20;
 /// Time for which a store that does not lead keeps the note of a write, in seconds.
 const NOTE_SECONDS: u64 = 120;
@@ -108,12 +108,15 @@ impl EtcdStore {
         Ok(found.into_iter().map(|kv| self.entry(kv)).collect())
     }
 
-    async fn swap(&self, key: &str, expected: u64, value: Option<&[u8]>) -> Result<Swap> {
-        if let Some(value) = value.filter(|value| value.len() > VALUE_MAX_BYTES) {
+    async fn make(&self, writes: Vec<Write>) -> Result<Swap> {
+        check_writes(&writes)?;
+        let subject = writes.first().map(|write| write.key.clone()).unwrap_or_default();
+        let bytes: usize = writes.iter().map(|write| write.value.as_ref().map_or(0, Vec::len)).sum();
+        if bytes > VALUE_MAX_BYTES {
             return Err(Fault::new(Code::BadArgument)
                 .what("cannot write the configuration")
-                .subject(key.to_owned())
-                .why(format!("it has {} bytes, {VALUE_MAX_BYTES} are possible", value.len())));
+                .subject(subject)
+                .why(format!("it has {bytes} bytes, {VALUE_MAX_BYTES} are possible")));
         }
         let mut note = self.note.lock().await;
         let lease = match &self.leadership {
@@ -130,8 +133,8 @@ impl EtcdStore {
                 Some(revision) => revision,
                 None => self.one(&self.note_key()).await?.map_or(0, |kv| kv.modified),
             };
-            let transaction = self.transaction(key, (expected, value), known, (&nonce, &lease));
-            match self.commit(&transaction, known, &nonce).await? {
+            let transaction = self.transaction(&writes, known, (&nonce, &lease));
+            match self.commit(&transaction, &writes, (known, &nonce)).await? {
                 Outcome::Swapped(swap) => {
                     note.revision = Some(if let Swap::Done(revision) = swap { revision } else { known });
                     return Ok(swap);
@@ -141,34 +144,36 @@ impl EtcdStore {
         }
         Err(Fault::new(Code::Overloaded)
             .what("cannot write the configuration")
-            .subject(key.to_owned())
+            .subject(subject)
             .why(format!("{ATTEMPTS_MAX} earlier writes arrived meanwhile")))
     }
 
-    fn transaction(
-        &self,
-        key: &str,
-        (expected, value): (u64, Option<&[u8]>),
-        known: u64,
-        (nonce, lease): (&str, &str),
-    ) -> Value {
-        let (key, note) = (encode(self.key(key)), encode(self.note_key()));
+    fn transaction(&self, writes: &[Write], known: u64, (nonce, lease): (&str, &str)) -> Value {
+        let note = encode(self.note_key());
         let at = |key: &str, revision: u64| json!({ "key": key, "target": "MOD", "result": "EQUAL", "mod_revision": revision.to_string() });
-        let mut compare = vec![at(&key, expected), at(&note, known)];
+        let mut compare = vec![at(&note, known)];
+        let (mut success, read) = (Vec::new(), |key: &str| json!({ "request_range": { "key": key } }));
+        let mut failure = vec![read(&note), read(&encode(self.leader_key()))];
+        for Write { key, expected_version, value } in writes {
+            let key = encode(self.key(key));
+            compare.push(at(&key, *expected_version));
+            failure.push(read(&key));
+            success.push(match value {
+                Some(value) => json!({ "request_put": { "key": key, "value": encode(value) } }),
+                None => json!({ "request_delete_range": { "key": key } }),
+            });
+        }
+        success.push(json!({ "request_put": { "key": note, "value": encode(nonce), "lease": lease } }));
         compare.extend(self.leadership.as_ref().map(|leadership| leadership.condition()));
-        let change = match value {
-            Some(value) => json!({ "request_put": { "key": key, "value": encode(value) } }),
-            None => json!({ "request_delete_range": { "key": key } }),
-        };
-        let read = |key: &str| json!({ "request_range": { "key": key } });
-        json!({
-            "compare": compare,
-            "success": [change, { "request_put": { "key": note, "value": encode(nonce), "lease": lease } }],
-            "failure": [read(&key), read(&note), read(&encode(self.leader_key()))],
-        })
+        json!({ "compare": compare, "success": success, "failure": failure })
     }
 
-    async fn commit(&self, transaction: &Value, known: u64, nonce: &str) -> Result<Outcome> {
+    async fn commit(
+        &self,
+        transaction: &Value,
+        writes: &[Write],
+        (known, nonce): (u64, &str),
+    ) -> Result<Outcome> {
         let answer = match self.gateway.ask("/v3/kv/txn", transaction).await? {
             Answer::Done(answer) => answer,
             Answer::Refused(gateway::NOT_FOUND, _) if self.leadership.is_some() => {
@@ -179,11 +184,10 @@ impl EtcdStore {
         if answer["succeeded"].as_bool() == Some(true) {
             return Ok(Outcome::Swapped(Swap::Done(number(&answer["header"]["revision"])?)));
         }
-        let mut found = Vec::new();
-        for index in 0..3 {
-            found.push(kvs(&answer["responses"][index]["response_range"])?.pop());
-        }
-        let (leader, note, now) = (found.pop().flatten(), found.pop().flatten(), found.pop().flatten());
+        let read = |index: usize| -> Result<Option<Kv>> {
+            Ok(kvs(&answer["responses"][index]["response_range"])?.pop())
+        };
+        let (note, leader) = (read(0)?, read(1)?);
         let noted = note.as_ref().map_or(0, |note| note.modified);
         if let Some(note) = note.filter(|note| note.modified != known && note.value == nonce.as_bytes()) {
             // An attempt whose answer was lost has written it.
@@ -197,7 +201,13 @@ impl EtcdStore {
         if noted != known {
             return Ok(Outcome::Overtaken(noted));
         }
-        Ok(Outcome::Swapped(Swap::Lost(now.map_or(0, |kv| kv.modified))))
+        for (index, write) in writes.iter().enumerate() {
+            let now = read(index + 2)?.map_or(0, |kv| kv.modified);
+            if now != write.expected_version {
+                return Ok(Outcome::Swapped(Swap::Lost(now)));
+            }
+        }
+        Err(Fault::new(Code::Bug).why("etcd refused a write whose conditions hold"))
     }
 
     /// Notes that another leads, or nobody, and says so.
@@ -218,13 +228,8 @@ impl ConfigStore for EtcdStore {
         Box::pin(self.below(prefix))
     }
 
-    fn compare_and_swap<'a>(
-        &'a self,
-        key: &'a str,
-        expected_version: u64,
-        value: Option<&'a [u8]>,
-    ) -> BoxFuture<'a, Result<Swap>> {
-        Box::pin(self.swap(key, expected_version, value))
+    fn swap_all(&self, writes: Vec<Write>) -> BoxFuture<'_, Result<Swap>> {
+        Box::pin(self.make(writes))
     }
 
     fn watch(&self, prefix: &str) -> Watch {

@@ -19,5 +19,5 @@ pub mod superblock;
 pub use etcd::EtcdStore;
 pub use local::LocalStore;
 pub use neighbours::neighbour;
-pub use store::{ConfigStore, Entry, Swap, Watch};
+pub use store::{ConfigStore, Entry, Swap, WRITES_MAX, Watch, Write};
 pub use superblock::{Expected, Loaded, Superblock};

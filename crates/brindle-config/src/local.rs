@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::envelope::{self, Unreadable};
-use crate::store::{ConfigStore, Entry, Swap, Watch};
+use crate::store::{ConfigStore, Entry, Swap, Watch, Write, check_writes};
 
 /// First bytes of the file.
 const MAGIC: &[u8; 8] = b"BRDLCONF";
@@ -101,23 +101,33 @@ impl LocalStore {
     }
 
     fn swap(&self, key: &str, expected_version: u64, value: Option<&[u8]>) -> Result<Swap> {
+        let (key, value) = (key.to_owned(), value.map(<[u8]>::to_vec));
+        self.make(vec![Write { key, expected_version, value }])
+    }
+
+    fn make(&self, writes: Vec<Write>) -> Result<Swap> {
+        check_writes(&writes)?;
         let mut state = self.state.lock();
-        let version = state.contents.entries.get(key).map_or(0, |(version, _)| *version);
-        if version != expected_version {
-            return Ok(Swap::Lost(version));
-        }
         let mut next = state.contents.clone();
         next.revision += 1;
         let revision = next.revision;
-        match value {
-            Some(value) => next.entries.insert(key.to_owned(), (revision, value.to_vec())),
-            None => next.entries.remove(key),
-        };
+        let mut keys = Vec::new();
+        for Write { key, expected_version, value } in writes {
+            let version = next.entries.get(&key).map_or(0, |(version, _)| *version);
+            if version != expected_version {
+                return Ok(Swap::Lost(version));
+            }
+            match value {
+                Some(value) => next.entries.insert(key.clone(), (revision, value)),
+                None => next.entries.remove(&key),
+            };
+            keys.push(key);
+        }
         write(&*self.disk, &self.path, &next)?;
         state.contents = next;
         state.watches.retain(|(_, sender)| !sender.is_closed());
         for (prefix, sender) in &state.watches {
-            if key.starts_with(prefix.as_str()) {
+            if keys.iter().any(|key| key.starts_with(prefix.as_str())) {
                 sender.send_replace(revision);
             }
         }
@@ -175,13 +185,8 @@ impl ConfigStore for LocalStore {
         Box::pin(std::future::ready(Ok(entries)))
     }
 
-    fn compare_and_swap<'a>(
-        &'a self,
-        key: &'a str,
-        expected_version: u64,
-        value: Option<&'a [u8]>,
-    ) -> BoxFuture<'a, Result<Swap>> {
-        Box::pin(async move { self.swap(key, expected_version, value) })
+    fn swap_all(&self, writes: Vec<Write>) -> BoxFuture<'_, Result<Swap>> {
+        Box::pin(async move { self.make(writes) })
     }
 
     fn watch(&self, prefix: &str) -> Watch {

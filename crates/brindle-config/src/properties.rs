@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use crate::store::{ConfigStore, Swap};
+use crate::store::{ConfigStore, Swap, Write};
 
 /// One attempt to write: which key, how far behind its expected version is, and the value (`None` removes).
 pub(crate) type Step = (u8, u64, Option<u8>);
@@ -47,5 +47,31 @@ pub(crate) async fn check(
         let listed: BTreeMap<_, _> = listed.into_iter().map(|e| (e.key, (e.version, e.value))).collect();
         prop_assert_eq!(&listed, &model);
     }
+    together(store, prefix, last).await
+}
+
+/// Of writes that go together all are made, or none.
+async fn together(store: &dyn ConfigStore, prefix: &str, last: u64) -> Result<(), TestCaseError> {
+    let (one, two) = (format!("{prefix}t/one"), format!("{prefix}t/two"));
+    let write = |key: &String, expected_version, value: Option<&[u8]>| Write {
+        key: key.clone(),
+        expected_version,
+        value: value.map(<[u8]>::to_vec),
+    };
+    let swap = store.swap_all(vec![write(&one, 0, Some(b"1")), write(&two, 0, Some(b"2"))]).await.unwrap();
+    let Swap::Done(version) = swap else { return Err(TestCaseError::fail("it was lost")) };
+    prop_assert!(version > last, "versions rise");
+    for (key, value) in [(&one, b"1"), (&two, b"2")] {
+        let entry = store.get(key).await.unwrap().map(|entry| (entry.version, entry.value));
+        prop_assert_eq!(entry, Some((version, value.to_vec())));
+    }
+    // The second one has another version.
+    let lost = store.swap_all(vec![write(&one, version, None), write(&two, 0, Some(b"3"))]).await.unwrap();
+    prop_assert_eq!(lost, Swap::Lost(version));
+    prop_assert!(store.get(&one).await.unwrap().is_some(), "none was made");
+    prop_assert!(store.swap_all(vec![write(&one, version, None), write(&one, version, None)]).await.is_err());
+    let moved = store.swap_all(vec![write(&one, version, None), write(&two, version, None)]).await.unwrap();
+    prop_assert!(matches!(moved, Swap::Done(_)));
+    prop_assert!(store.list(&format!("{prefix}t/")).await.unwrap().is_empty());
     Ok(())
 }

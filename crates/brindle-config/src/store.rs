@@ -2,7 +2,7 @@
 
 use brindle_stdx::BoxFuture;
 use brindle_stdx::watch;
-use brindle_types::Result;
+use brindle_types::{Code, Fault, Result};
 
 /// A value with its place in the order of all changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,8 +20,22 @@ pub struct Entry {
 pub enum Swap {
     /// Written, and durable; the entry's new version.
     Done(u64),
-    /// Another writer was first: the version that the key has now (0: there is no such key).
+    /// Another writer was first: the version that the first key that differs has now (0: there is no such key).
     Lost(u64),
+}
+
+/// Most writes that are made at once: etcd takes 128 operations in a transaction.
+pub const WRITES_MAX: usize = 100;
+
+/// A write of one entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Write {
+    /// Key of the entry.
+    pub key: String,
+    /// Version that it must have; 0: there must be no such key.
+    pub expected_version: u64,
+    /// The new value; `None` removes the key.
+    pub value: Option<Vec<u8>>,
 }
 
 /// Keys and values that many processes agree on.
@@ -32,6 +46,10 @@ pub trait ConfigStore: Send + Sync {
     /// Entries whose keys begin with `prefix`, in order of key.
     fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<Entry>>>;
 
+    /// Makes all writes if each entry has the version that is expected, or none of them. At most [`WRITES_MAX`], each of another key. Durable when it
+    /// returns; all entries get one version.
+    fn swap_all(&self, writes: Vec<Write>) -> BoxFuture<'_, Result<Swap>>;
+
     /// Writes `value` (or removes the key with `None`) if its version is `expected_version` still; 0 means that there is
     /// no such key. Durable when it returns.
     fn compare_and_swap<'a>(
@@ -39,10 +57,31 @@ pub trait ConfigStore: Send + Sync {
         key: &'a str,
         expected_version: u64,
         value: Option<&'a [u8]>,
-    ) -> BoxFuture<'a, Result<Swap>>;
+    ) -> BoxFuture<'a, Result<Swap>> {
+        let (key, value) = (key.to_owned(), value.map(<[u8]>::to_vec));
+        self.swap_all(vec![Write { key, expected_version, value }])
+    }
 
     /// Tells of changes below `prefix` from now on.
     fn watch(&self, prefix: &str) -> Watch;
+}
+
+/// Refuses what no store makes at once.
+pub(crate) fn check_writes(writes: &[Write]) -> Result<()> {
+    let mut keys: Vec<&str> = writes.iter().map(|write| write.key.as_str()).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    if keys.len() == writes.len() && (1..=WRITES_MAX).contains(&keys.len()) {
+        return Ok(());
+    }
+    Err(Fault::new(Code::BadArgument)
+        .what("cannot write the configuration")
+        .why(format!(
+            "{} writes of {} keys; 1 to {WRITES_MAX} of different keys go together",
+            writes.len(),
+            keys.len()
+        ))
+        .data("nothing was changed"))
 }
 
 /// Tells that something below a prefix has changed; several changes may be told as one.

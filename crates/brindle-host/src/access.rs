@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use brindle_admin::target::hex;
-use brindle_auth::{HostRole, KeyId};
+use brindle_auth::{Credentials, HostRole, Identity, KeyId};
 use brindle_net::{CredentialSource, RemovedKeys, Transport};
 use brindle_stdx::Seams;
 use brindle_targets::{Directory, Introduction, Plain};
@@ -21,7 +21,7 @@ use brindle_wire::mgs::id_map::{
 };
 use brindle_wire::mgs::nodemap::WatchNodemapsReq;
 
-use crate::enrolment::ClusterFile;
+use crate::enrolment::{ClusterFile, conf_of};
 use crate::identity::{IdentityFile, write_secret};
 
 /// Longest time that the MGS holds a request.
@@ -32,6 +32,8 @@ const GRACE_MS: u64 = 5_000;
 const PAUSE_MS: u64 = 1_000;
 /// Interval at which the daemon checks whether the certificate is due for renewal.
 const RENEW_EVERY_MS: u64 = 3_600_000;
+/// Attempts to get the certificate for a new name before the host starts anew without it.
+const NAME_TRIES_MAX: u32 = 10;
 /// Pause after a renewal that failed.
 const RENEW_PAUSE_MS: u64 = 60_000;
 /// Last part of the name of the file with removed keys.
@@ -321,12 +323,51 @@ pub async fn renew(
     if !current.wants_renewal(seams.wall().secs) {
         return Ok(false);
     }
-    let request = RenewCertificateReq { public_key: current.identity().key().public() };
-    let answer = mgs()?.mgs().probe_within(&request, u64::from(POLL_MS)).await?;
-    let renewed = current.identity().renewed(answer.certificate)?;
+    let renewed = ask_for_another(mgs, &current).await?;
+    // A name that an administrator has given the host is for its daemon to take: everything here goes by the present one.
+    if renewed.name().host != current.identity().name().host {
+        return Ok(false);
+    }
     write_secret(identity.path(), &renewed.to_pem())?;
     tracing::info!(host = renewed.name().host, "renewed the certificate of this host");
     Ok(true)
+}
+
+async fn ask_for_another(
+    mgs: &impl Fn() -> Result<Arc<Directory>>,
+    current: &Credentials,
+) -> Result<Identity> {
+    let request = RenewCertificateReq { public_key: current.identity().key().public() };
+    let answer = mgs()?.mgs().probe_within(&request, u64::from(POLL_MS)).await?;
+    current.identity().renewed(answer.certificate)
+}
+
+/// Takes the name that an administrator has given this host: its certificate and the file of its cluster have it then. The name. Nothing of the
+/// process may go by the former name any more. Tries for a bounded time; the host may start anew without it, and is told again.
+pub async fn take_new_name(
+    seams: &Seams,
+    mgs: &impl Fn() -> Result<Arc<Directory>>,
+    identity: &IdentityFile,
+) -> Result<String> {
+    let mut tries = 1;
+    let renewed = loop {
+        let current = identity.current()?;
+        match ask_for_another(mgs, &current).await {
+            Ok(renewed) => break renewed,
+            Err(fault) if tries == NAME_TRIES_MAX => return Err(fault),
+            Err(fault) => tracing::warn!(code = %fault.code, "cannot take the new name yet: {fault}"),
+        }
+        tries += 1;
+        seams.sleep_ms(PAUSE_MS).await;
+    };
+    let host = renewed.name().host.clone();
+    let conf = conf_of(identity.path());
+    // The identity counts; it is written last, so that a host that was interrupted is told again.
+    if let Some(file) = ClusterFile::read(conf)? {
+        ClusterFile { host: host.clone(), ..file }.write(conf)?;
+    }
+    write_secret(identity.path(), &renewed.to_pem())?;
+    Ok(host)
 }
 
 #[cfg(test)]

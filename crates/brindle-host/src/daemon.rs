@@ -74,6 +74,8 @@ pub struct Daemon {
     failed: watch::Sender<Option<Fault>>,
     /// Set when this daemon is to start anew.
     restart: Latch,
+    /// Set when this host has another name.
+    renamed: Latch,
     shared: Arc<SharedDaemon>,
     replicas: Arc<ReplicaDaemon>,
 }
@@ -107,6 +109,7 @@ impl Daemon {
             stop: Latch::default(),
             failed: watch::Sender::default(),
             restart: Latch::default(),
+            renamed: Latch::default(),
         });
         let (asking, telling, taking) = (daemon.clone(), daemon.clone(), daemon.clone());
         seams.spawn("daemon.ask", async move {
@@ -132,6 +135,11 @@ impl Daemon {
     /// Completes when an administrator wants this daemon to start anew.
     pub async fn until_restart(&self) {
         self.restart.wait().await;
+    }
+
+    /// Completes when an administrator has given this host another name, which its certificate does not have yet.
+    pub async fn until_renamed(&self) {
+        self.renamed.wait().await;
     }
 
     /// Asks for orders until there is one.
@@ -202,6 +210,8 @@ impl Daemon {
     async fn unanswered(&self, fault: Fault) {
         if fault.code == Code::HostRemoved {
             self.failed.send_replace(Some(fault));
+        } else if fault.code == Code::HostRenamed {
+            self.renamed.set();
         } else {
             // A short absence of the MGS is no trouble, but an MGS that does not know this host is.
             match fault.code {

@@ -18,6 +18,7 @@ use brindle_wire::oss::scrub::ScrubPass;
 use serde::{Deserialize, Serialize};
 
 use crate::Mgs;
+use crate::hosts::rows::HostRow;
 use crate::store::ATTEMPTS_MAX;
 
 /// Events that are kept.
@@ -152,6 +153,7 @@ struct Seen {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct SeenHost {
+    key: [u8; 32],
     roles: String,
     /// `None`: it was not heard of since this MGS began.
     is_silent: Option<bool>,
@@ -179,6 +181,8 @@ struct SeenSet {
 /// Events between two looks, in an order in which they can be read.
 fn between(fs: &FsName, before: &Seen, now: &Seen) -> Vec<Happening> {
     let mut found = Vec::new();
+    let renamed = renamed_between(before, now, &mut found);
+    let before = &renamed;
     hosts_between(before, now, &mut found);
     for (host, outcome) in &now.fencing {
         let known = before.fencing.get(host);
@@ -212,6 +216,36 @@ fn between(fs: &FsName, before: &Seen, now: &Seen) -> Vec<Happening> {
         scrubs_between(&fs.target(*id), before.scrubs.get(id), pass, &mut found);
     }
     found
+}
+
+/// Hosts that have another name: tells of them, and gives what was seen before with their new names.
+fn renamed_between(before: &Seen, now: &Seen, found: &mut Vec<Happening>) -> Seen {
+    let mut seen = before.clone();
+    for (to, host) in now.hosts.iter().filter(|(to, _)| !before.hosts.contains_key(*to)) {
+        let was = |(from, was): &(&String, &SeenHost)| was.key == host.key && !now.hosts.contains_key(*from);
+        let Some((from, known)) = before.hosts.iter().find(was) else { continue };
+        found.push(happened(EventLevel::Info, "host.renamed", to, format!("was {from} before")));
+        seen.hosts.remove(from);
+        seen.hosts.insert(to.clone(), known.clone());
+        let rename = |name: &mut String| {
+            if name == from {
+                name.clone_from(to);
+            }
+        };
+        for target in seen.targets.values_mut() {
+            rename(&mut target.host);
+            target.owner.iter_mut().for_each(rename);
+        }
+        for set in seen.sets.values_mut() {
+            rename(&mut set.primary);
+            for names in [&mut set.in_sync, &mut set.members] {
+                if names.remove(from) {
+                    names.insert(to.clone());
+                }
+            }
+        }
+    }
+    seen
 }
 
 fn sets_between(name: &str, before: Option<&SeenSet>, now: &SeenSet, found: &mut Vec<Happening>) {
@@ -332,8 +366,9 @@ impl Mgs {
             let heard = self.hosts.as_ref().and_then(|hosts| hosts.heard.lock().of(name, now).0);
             heard.map(|ms| ms > HOST_SILENT_MS)
         };
-        let host = |name: &String, roles: &String| {
-            (name.clone(), SeenHost { roles: roles.clone(), is_silent: silent(name) })
+        let host = |row: &HostRow| {
+            let HostRow { name, key, roles, .. } = row;
+            (name.clone(), SeenHost { key: *key, roles: roles.clone(), is_silent: silent(name) })
         };
         let liveness = self.liveness.lock();
         let targets = map.targets.iter().filter(|t| t.id != TargetId::MGT).map(|t| {
@@ -361,7 +396,7 @@ impl Mgs {
             targets: targets.collect(),
             sets: sets.collect(),
             scrubs: self.scrubs.lock().clone(),
-            hosts: rows.hosts().map(|row| host(&row.name, &row.roles)).collect(),
+            hosts: rows.hosts().map(host).collect(),
             fencing: self.shared.fencing_now(),
         }
     }
@@ -417,7 +452,7 @@ mod tests {
     }
 
     fn host(is_silent: Option<bool>) -> SeenHost {
-        SeenHost { roles: "server".to_owned(), is_silent }
+        SeenHost { key: [1; 32], roles: "server".to_owned(), is_silent }
     }
 
     fn target(host: &str) -> SeenTarget {
@@ -509,6 +544,26 @@ mod tests {
         assert!(names(&heard, &unheard).is_empty(), "the MGS was restarted");
         assert_eq!(names(&seen(&[], &[]), &unheard), ["host.joined h1"]);
         assert_eq!(names(&unheard, &seen(&[], &[])), ["host.removed h1"]);
+    }
+
+    #[test]
+    fn a_host_with_another_name_is_neither_gone_nor_new() {
+        let mut before = seen(&[("h1", Some(false)), ("h2", Some(false))], &[target("h1")]);
+        before.hosts.get_mut("h2").unwrap().key = [2; 32];
+        before.sets = set("h1", &["h1", "h2"]).sets;
+        let mut now = before.clone();
+        let host = now.hosts.remove("h1").unwrap();
+        now.hosts.insert("a1".to_owned(), SeenHost { is_silent: None, ..host });
+        now.targets.insert(TargetId::ost(0), target("a1"));
+        now.sets = set("a1", &["a1", "h2"]).sets;
+        now.sets.get_mut(&TargetId::ost(0)).unwrap().members = ["a1", "h2"].map(str::to_owned).into();
+        assert_eq!(names(&before, &now), ["host.renamed a1"]);
+        // Another key is another host.
+        now.hosts.get_mut("a1").unwrap().key = [3; 32];
+        let names = names(&before, &now);
+        assert!(
+            names.contains(&"host.joined a1".to_owned()) && names.contains(&"host.removed h1".to_owned())
+        );
     }
 
     #[test]

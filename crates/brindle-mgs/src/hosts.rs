@@ -11,6 +11,7 @@ pub(crate) mod decide;
 mod heard;
 pub(crate) mod nodemaps;
 mod orders;
+pub(crate) mod rename;
 pub mod rows;
 #[cfg(test)]
 mod tests;
@@ -18,7 +19,7 @@ mod tests;
 use std::sync::Arc;
 
 use brindle_auth::{Authority, KeyId, Name};
-use brindle_config::{ConfigStore, Swap};
+use brindle_config::{ConfigStore, Swap, Write};
 use brindle_net::RemovedKeys;
 use brindle_stdx::disk::read_file;
 use brindle_stdx::{Disk, watch};
@@ -104,11 +105,31 @@ impl Hosts {
         &self,
         decide: impl Fn(&Rows) -> Result<(Vec<Change>, T)>,
     ) -> Result<(bool, T)> {
+        self.changed(decide, false).await
+    }
+
+    /// Like `change`; all changes are stored, or none of them.
+    pub(crate) async fn change_together<T>(
+        &self,
+        decide: impl Fn(&Rows) -> Result<(Vec<Change>, T)>,
+    ) -> Result<(bool, T)> {
+        self.changed(decide, true).await
+    }
+
+    async fn changed<T>(
+        &self,
+        decide: impl Fn(&Rows) -> Result<(Vec<Change>, T)>,
+        is_together: bool,
+    ) -> Result<(bool, T)> {
         let _turn = self.changing.lock().await;
         for _ in 0..ATTEMPTS_MAX {
             let (changes, answer) = decide(&self.rows())?;
             let changed = !changes.is_empty();
-            if self.store(&changes).await? {
+            let stored = match is_together {
+                true => self.store_together(changes).await?,
+                false => self.store(&changes).await?,
+            };
+            if stored {
                 return Ok((changed, answer));
             }
             // Another MGS was first.
@@ -130,6 +151,25 @@ impl Hosts {
             }
             self.replace(rows.clone());
         }
+        Ok(true)
+    }
+
+    /// Whether they were stored: all, or none.
+    async fn store_together(&self, changes: Vec<Change>) -> Result<bool> {
+        if changes.is_empty() {
+            return Ok(true);
+        }
+        let mut rows = (*self.rows()).clone();
+        let write = |change: &Change| {
+            let (key, expected_version, value) = change.entry(&rows)?;
+            Ok(Write { key, expected_version, value })
+        };
+        let writes = changes.iter().map(write).collect::<Result<_>>()?;
+        match self.store.swap_all(writes).await? {
+            Swap::Done(version) => rows.apply_all(changes, version),
+            Swap::Lost(_) => return Ok(false),
+        }
+        self.replace(rows);
         Ok(true)
     }
 

@@ -6,6 +6,7 @@
 
 pub(crate) mod decide;
 pub(crate) mod moving;
+pub(crate) mod racks;
 pub(crate) mod spare;
 pub(crate) mod step;
 

@@ -48,7 +48,13 @@ impl RemovedKeys {
                 .subject(proof.host.clone())
                 .why(format!("its key {} is in the list of keys that are refused here", proof.key)));
         }
-        if !self.keys.borrow().contains(&proof.key) {
+        let keys = self.keys.borrow();
+        if keys.contains(&proof.key.under_name(&proof.host)) {
+            return Err(Fault::new(Code::HostRenamed)
+                .what("the host goes by another name now; the former one is not let in:")
+                .subject(proof.host.clone()));
+        }
+        if !keys.contains(&proof.key) {
             return Ok(());
         }
         Err(Fault::new(Code::HostRemoved)
@@ -57,9 +63,37 @@ impl RemovedKeys {
             .why(format!("its key {} is in the list of removed hosts", proof.key)))
     }
 
-    /// Completes when the host of this key is removed.
-    pub async fn until_removed(&self, key: KeyId) {
+    /// Completes when the host is removed, or has to go by another name.
+    pub async fn until_removed(&self, proof: &Proof) {
+        let former = proof.key.under_name(&proof.host);
+        let is_out = |keys: &Arc<BTreeSet<KeyId>>| keys.contains(&proof.key) || keys.contains(&former);
         // The sender lives as long as `self`, so waiting cannot fail.
-        let _ = self.keys.subscribe().wait_for(|keys| keys.contains(&key)).await;
+        let _ = self.keys.subscribe().wait_for(is_out).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use brindle_auth::{HostRole, Mode, Roles};
+
+    use super::*;
+
+    #[test]
+    fn a_former_name_of_a_key_is_refused_and_its_present_one_is_not() {
+        let key = KeyId([7; 32]);
+        let proof = |host: &str, key: KeyId| Proof {
+            host: host.to_owned(),
+            roles: Roles::of(&[HostRole::Server]),
+            key,
+            mode: Mode::Auth,
+        };
+        let removed = RemovedKeys::default();
+        removed.replace(BTreeSet::from([key.under_name("oss1")]));
+        let code = |proof: Proof| removed.check(&proof).err().map(|fault| fault.code);
+        assert_eq!(code(proof("oss1", key)), Some(Code::HostRenamed));
+        assert_eq!(code(proof("oss2", key)), None);
+        assert_eq!(code(proof("oss1", KeyId([8; 32]))), None, "another host may have the name");
+        removed.replace(BTreeSet::from([key]));
+        assert_eq!(code(proof("oss2", key)), Some(Code::HostRemoved));
     }
 }

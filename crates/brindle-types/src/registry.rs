@@ -458,6 +458,8 @@ codes! {
         "No host of this name has joined the cluster.";
 
     // 9xxx: bugs
+    8020 HostRenamed EACCES "the host goes by another name now" "start its daemon: it takes the new certificate by itself"
+        "An administrator has given the host another name: brindle node rename. Its daemon gets a certificate for that name and starts anew; from then on certificates for the former name are refused everywhere.";
     9001 Bug EIO "internal error" "please report this with the log"
         "An internal check failed. That is a defect of Brindle; data that was synced is safe.";
     9002 UnknownCode EIO "a fault of a newer version" "upgrade this side"

@@ -41,6 +41,8 @@ pub fn all() -> Vec<Entry> {
         entry::<spare::SpareView>(),
         entry::<hosts::HostView>(),
         entry::<hosts::HostedView>(),
+        entry::<brindle_admin::label::LabelView>(),
+        entry::<brindle_admin::rename::RenameView>(),
         entry::<brindle_admin::replica::ReplicaSetView>(),
         entry::<brindle_admin::replica_move::ReplicaMoveView>(),
         entry::<brindle_admin::shared::SharedView>(),

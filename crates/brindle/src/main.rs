@@ -40,6 +40,8 @@ mod log_level;
 mod manager;
 mod mount;
 mod node;
+mod node_label;
+mod node_rename;
 mod node_spare;
 mod nodemap;
 mod output;

@@ -19,9 +19,9 @@ use crate::admin::target_drain;
 use crate::completion::live;
 use crate::exit::Done;
 use crate::format::runtime;
-use crate::node_spare;
 use crate::output::{Output, print_json, table};
 use crate::pool::FsArgs;
+use crate::{node_label, node_rename, node_spare};
 
 /// The verbs.
 #[derive(clap::Subcommand)]
@@ -34,6 +34,10 @@ pub enum Command {
     Drain(DrainArgs),
     /// Have a host get a copy of a target when one of its copies is lost
     Spare(node_spare::Args),
+    /// Say in which rack a host stands: copies of a target are in different racks
+    Label(node_label::Args),
+    /// Give a host another name; it keeps its targets, roles, copies and nodemaps
+    Rename(node_rename::Args),
     /// Let a host in no more; its connections end within seconds
     Remove(RemoveArgs),
 }
@@ -108,6 +112,8 @@ pub fn run(command: &Command) -> Result<Done> {
         Command::Show(args) => show(args),
         Command::Drain(args) => drain(args),
         Command::Spare(args) => node_spare::run(args),
+        Command::Label(args) => node_label::run(args),
+        Command::Rename(args) => node_rename::run(args),
         Command::Remove(args) => remove(args),
     }
 }
@@ -127,9 +133,10 @@ fn list(args: &ListArgs) -> Result<Done> {
         let shared = view.shared.iter().filter_map(|target| shared_in_a_word(target, &host.name));
         let copies = view.replicas.iter().filter_map(|set| copy_in_a_word(set, &host.name));
         let targets = own.chain(shared).chain(copies).collect::<Vec<_>>().join(" ");
-        vec![host.name.clone(), host.state.to_owned(), host.roles.join(","), targets]
+        let rack = if host.rack.is_empty() { "-" } else { &host.rack };
+        vec![host.name.clone(), host.state.to_owned(), host.roles.join(","), rack.to_owned(), targets]
     });
-    println!("{}", table(&["HOST", "STATE", "ROLES", "TARGETS"], rows.collect()));
+    println!("{}", table(&["HOST", "STATE", "ROLES", "RACK", "TARGETS"], rows.collect()));
     for target in view.shared.iter().filter(|target| !target.why.is_empty() && target.state != "stopped") {
         println!("\n{}: {}", target.name, target.state);
         target.why.lines().for_each(|line| println!("  {line}"));
@@ -195,6 +202,9 @@ fn show(args: &ShowArgs) -> Result<Done> {
     println!("       host: {}", view.name);
     println!("      state: {}", view.state);
     println!("      roles: {}", view.roles.join(", "));
+    if !view.rack.is_empty() {
+        println!("       rack: {}", view.rack);
+    }
     println!("        key: {}...", view.key);
     println!("     joined: {}", date(view.joined_s));
     println!("certificate: holds until {}, renewed before", date(view.certificate_ends_s));

@@ -195,7 +195,9 @@ fn a_power_cut_of_all_hosts_makes_no_damaged_block_a_right_one() {
     let whole = block(&cluster, "h3", 5);
     damage(&cluster, "h2", 5);
     // Not synced on the servers: the region has a write intent when the power goes.
-    let overwrite = format!("head -c 4096 /dev/urandom | dd of={MOUNT}/f bs=4096 seek=900 conv=notrunc oflag=direct status=none");
+    let overwrite = format!(
+        "head -c 4096 /dev/urandom | dd of={MOUNT}/f bs=4096 seek=900 conv=notrunc oflag=direct status=none"
+    );
     said(&cluster, "h4", &overwrite);
     for host in ["h2", "h3"] {
         assert!(cluster.dev(&["host", "kill", host]).ok());
@@ -203,7 +205,13 @@ fn a_power_cut_of_all_hosts_makes_no_damaged_block_a_right_one() {
     for (n, host) in [(1, "h2"), (2, "h3")] {
         daemons[n].wait().unwrap();
         assert!(cluster.dev(&["host", "start", host]).ok());
-        said(&cluster, host, &format!("! mountpoint -q {dir} || umount {dir}; mount -o loop,errors=remount-ro {dir}.img {dir}"));
+        said(
+            &cluster,
+            host,
+            &format!(
+                "! mountpoint -q {dir} || umount {dir}; mount -o loop,errors=remount-ro {dir}.img {dir}"
+            ),
+        );
         daemons[n] = serve(&cluster, host);
     }
     until("a server", || ["h2", "h3"].contains(&set(&cluster)["primary"].as_str().unwrap_or_default()));
@@ -256,7 +264,11 @@ fn a_part_of_a_damaged_block_is_written_where_another_copy_is_whole() {
     damage(&cluster, "h3", 7);
     for at in [5 * 4096 + 100, 7 * 4096 + 100] {
         for to in [format!("{MOUNT}/f"), "/tmp/scrub-part.f".to_owned()] {
-            said(&cluster, "h4", &format!("printf part | dd of={to} bs=1 seek={at} conv=notrunc,fsync status=none"));
+            said(
+                &cluster,
+                "h4",
+                &format!("printf part | dd of={to} bs=1 seek={at} conv=notrunc,fsync status=none"),
+            );
         }
     }
     said(&cluster, "h4", &format!("umount {MOUNT}"));

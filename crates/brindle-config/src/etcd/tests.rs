@@ -217,8 +217,9 @@ fn a_member_that_does_not_answer_stops_nobody_and_writes_nothing_twice() {
         // The slow member is asked first; it does what it is asked, and its answer is lost.
         let (lease, _) = store.gateway.grant(NOTE_SECONDS).await.unwrap();
         let fresh = self::store(&format!("etcd://127.0.0.1:{slow},127.0.0.1:{real}"), None);
-        let transaction = fresh.transaction("a", (0, Some(b"1")), 0, ("1", &lease));
-        let outcome = within(5_000, fresh.commit(&transaction, 0, "1")).await.unwrap();
+        let writes = [Write { key: "a".to_owned(), expected_version: 0, value: Some(b"1".to_vec()) }];
+        let transaction = fresh.transaction(&writes, 0, ("1", &lease));
+        let outcome = within(5_000, fresh.commit(&transaction, &writes, (0, "1"))).await.unwrap();
         let Outcome::Swapped(Swap::Done(version)) = outcome else {
             panic!("the writer that won is told that it lost")
         };
@@ -242,9 +243,9 @@ fn a_leader_that_lost_its_lease_and_does_not_know_writes_nothing() {
         plain.gateway.call("/v3/lease/revoke", &json!({ "ID": lease })).await.unwrap();
         let new = won(&plain, "mgs2").await;
         old.leadership().unwrap().check().expect("by its own clock it still leads");
-        let transaction =
-            old.transaction("a", (version, Some(b"2")), 0, ("9", new.leadership().unwrap().lease()));
-        let fault = old.commit(&transaction, 0, "9").await.err().expect("its key is another's");
+        let writes = [Write { key: "a".to_owned(), expected_version: version, value: Some(b"2".to_vec()) }];
+        let transaction = old.transaction(&writes, 0, ("9", new.leadership().unwrap().lease()));
+        let fault = old.commit(&transaction, &writes, (0, "9")).await.err().expect("its key is another's");
         assert_eq!(fault.code, Code::NotLeading);
         assert!(fault.to_string().contains("mgs2"), "{fault}");
         assert!(old.leadership().unwrap().check().is_err(), "now it knows");

@@ -60,9 +60,7 @@ pub(crate) fn join(rows: &Rows, req: &JoinReq, now_s: i64) -> Result<(Vec<Change
     if let Some((host, _)) = token.used_by.as_ref().filter(|_| token.used_by != used) {
         return Err(refuse(format!("the token was used already, by the host {host}")));
     }
-    if rows.is_removed(&key) {
-        return Err(Fault::new(Code::HostRemoved).subject(req.host.clone()).why("its key was removed"));
-    }
+    check_key(rows, &req.host, key)?;
     if let Some(row) = rows.host(&req.host) {
         if row.key != key && token.host == req.host {
             // An administrator has made the token for this very host: it was installed anew, and the old key is out.
@@ -133,6 +131,27 @@ fn check_keeps_roles(row: &HostRow, roles: &str, now_s: i64) -> Result<()> {
             "take the host out first (brindle node remove {host}; on it, remove identity.pem), then brindle join with a new token; \
              or make a token with all its roles"
         )))
+}
+
+/// A key that was removed is not let in. A key has one name, and a name that a host is giving up is nobody else's before it is refused.
+fn check_key(rows: &Rows, host: &str, key: [u8; 32]) -> Result<()> {
+    if rows.is_removed(&key) {
+        return Err(Fault::new(Code::HostRemoved).subject(host.to_owned()).why("its key was removed"));
+    }
+    let refuse = |why: String| {
+        Err(Fault::new(Code::HostNameInUse)
+            .what("cannot let the host join:")
+            .subject(host.to_owned())
+            .why(why)
+            .data("nothing was changed"))
+    };
+    if let Some(row) = rows.host_of_key(&key).filter(|row| row.name != host) {
+        return refuse(format!("its key is that of the host {}", row.name));
+    }
+    match rows.renamed().find(|row| row.from == host) {
+        Some(row) => refuse(format!("{} still shows a certificate for this name", row.to)),
+        None => Ok(()),
+    }
 }
 
 fn used_token(token: &TokenRow, used_by: Option<(String, [u8; 32])>) -> Change {
@@ -261,6 +280,9 @@ pub(crate) fn remove(
     let mut changes = vec![Change::Removed(removed(row, now_s)), Change::NoHost(host.to_owned())];
     changes.extend(rows.mgs().filter(|row| row.host == host).map(|row| Change::NoMgs(row.host.clone())));
     changes.extend(rows.spare(host).map(|row| Change::NoSpare(row.host.clone())));
+    changes.extend(
+        rows.renamed().filter(|renamed| renamed.key == row.key).map(|row| Change::NoRenamed(row.key)),
+    );
     for shared in rows.shared().filter(|row| row.target.hosts.iter().any(|other| other.host == host)) {
         let mut shared = shared.clone();
         if shared.target.owner == host {

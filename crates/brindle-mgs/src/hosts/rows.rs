@@ -12,6 +12,7 @@
 //! | `cluster/spares/NAME` | [`SpareRow`] |
 //! | `cluster/moves/TARGET` | [`MoveRow`], while a copy of the target moves to another host |
 //! | `cluster/mgs/NAME` | [`MgsRow`], where several hosts run the MGS |
+//! | `cluster/renamed/KEY` | [`RenamedRow`], until the host of the key goes by its new name |
 //! | `cluster/restored/TARGET` | [`RestoredRow`], where the configuration was restored |
 //!
 //! Invariant: [`Rows::version`] rises with every change, also over a restart: it is that of the store.
@@ -40,8 +41,9 @@ const RESTORED: &str = "cluster/restored/";
 const ID_MAPS: &str = "cluster/id-maps/";
 const SPARES: &str = "cluster/spares/";
 const MOVES: &str = "cluster/moves/";
-const PREFIXES: [&str; 11] =
-    [HOSTS, TOKENS, REMOVED, SHARED, REPLICAS, MGS, NODEMAPS, RESTORED, ID_MAPS, SPARES, MOVES];
+const RENAMED: &str = "cluster/renamed/";
+const PREFIXES: [&str; 12] =
+    [HOSTS, TOKENS, REMOVED, SHARED, REPLICAS, MGS, NODEMAPS, RESTORED, ID_MAPS, SPARES, MOVES, RENAMED];
 
 /// A host that has joined.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -146,7 +148,18 @@ pub struct MoveRow {
     pub to: String,
 }
 
-first_form!(1 => HostRow, TokenRow, RemovedRow, SharedRow, ReplicaRow, MgsRow, RestoredRow, SpareRow, MoveRow);
+/// A host that was given another name and still shows a certificate for the former one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RenamedRow {
+    /// Key of the host.
+    pub key: [u8; 32],
+    /// Former name of the host.
+    pub from: String,
+    /// Name of the host.
+    pub to: String,
+}
+
+first_form!(1 => RenamedRow, HostRow, TokenRow, RemovedRow, SharedRow, ReplicaRow, MgsRow, RestoredRow, SpareRow, MoveRow);
 
 /// A change of one row.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -195,6 +208,10 @@ pub(crate) enum Change {
     Move(MoveRow),
     /// No copy of a target moves any more.
     NoMove(TargetId),
+    /// A host gets another name.
+    Renamed(RenamedRow),
+    /// The host of a key goes by its new name.
+    NoRenamed([u8; 32]),
 }
 
 /// All rows, each with its version in the store.
@@ -212,6 +229,7 @@ pub(crate) struct Rows {
     id_maps: BTreeMap<String, (u64, IdMapRow)>,
     spares: BTreeMap<String, (u64, SpareRow)>,
     moves: BTreeMap<TargetId, (u64, MoveRow)>,
+    renamed: BTreeMap<[u8; 32], (u64, RenamedRow)>,
 }
 
 /// Key, version that it must have, and new value of an entry of the store.
@@ -269,6 +287,8 @@ impl Change {
             Change::NoSpare(host) => gone(SPARES, host, &rows.spares, host),
             Change::Move(row) => put(MOVES, &row.target.to_string(), &rows.moves, &row.target, row)?,
             Change::NoMove(target) => gone(MOVES, &target.to_string(), &rows.moves, target),
+            Change::Renamed(row) => put(RENAMED, &hex(&row.key), &rows.renamed, &row.key, row)?,
+            Change::NoRenamed(key) => gone(RENAMED, &hex(key), &rows.renamed, key),
         })
     }
 }
@@ -282,6 +302,16 @@ impl Rows {
     /// Takes in a change that was stored.
     pub(crate) fn apply(&mut self, change: Change, version: u64) {
         assert!(version > self.version, "versions of the config store rise");
+        self.take_in(change, version);
+    }
+
+    /// Takes in changes that were stored together.
+    pub(crate) fn apply_all(&mut self, changes: Vec<Change>, version: u64) {
+        assert!(version > self.version, "versions of the config store rise");
+        changes.into_iter().for_each(|change| self.take_in(change, version));
+    }
+
+    fn take_in(&mut self, change: Change, version: u64) {
         self.version = version;
         match change {
             Change::Host(row) => drop(self.hosts.insert(row.name.clone(), (version, row))),
@@ -306,6 +336,8 @@ impl Rows {
             Change::NoSpare(host) => drop(self.spares.remove(&host)),
             Change::Move(row) => drop(self.moves.insert(row.target, (version, row))),
             Change::NoMove(target) => drop(self.moves.remove(&target)),
+            Change::Renamed(row) => drop(self.renamed.insert(row.key, (version, row))),
+            Change::NoRenamed(key) => drop(self.renamed.remove(&key)),
         }
     }
 
@@ -317,6 +349,21 @@ impl Rows {
     /// All hosts, by name.
     pub(crate) fn hosts(&self) -> impl ExactSizeIterator<Item = &HostRow> {
         self.hosts.values().map(|(_, row)| row)
+    }
+
+    /// The host of a key.
+    pub(crate) fn host_of_key(&self, key: &[u8; 32]) -> Option<&HostRow> {
+        self.hosts().find(|row| row.key == *key)
+    }
+
+    /// Hosts that were given another name and still show the former one.
+    pub(crate) fn renamed(&self) -> impl ExactSizeIterator<Item = &RenamedRow> {
+        self.renamed.values().map(|(_, row)| row)
+    }
+
+    /// Moves of copies.
+    pub(crate) fn moves(&self) -> impl ExactSizeIterator<Item = &MoveRow> {
+        self.moves.values().map(|(_, row)| row)
     }
 
     /// The token of a number.
@@ -445,11 +492,11 @@ pub(crate) async fn load(store: &dyn ConfigStore) -> Result<Rows> {
     for prefix in PREFIXES {
         entries.extend(store.list(prefix).await?.into_iter().map(|entry| (prefix, entry)));
     }
-    // Versions rise while they are taken in.
+    // Versions rise while they are taken in; rows that were stored together have the same one.
     entries.sort_by_key(|(_, entry)| entry.version);
     for (prefix, entry) in entries {
         let change = decoded(prefix, &entry.key, &entry.value)?;
-        rows.apply(change, entry.version);
+        rows.take_in(change, entry.version);
     }
     Ok(rows)
 }
@@ -477,6 +524,7 @@ fn decoded(prefix: &str, key: &str, value: &[u8]) -> Result<Change> {
         RESTORED => Change::Restored(decode(key, value)?),
         SPARES => Change::Spare(decode(key, value)?),
         MOVES => Change::Move(decode(key, value)?),
+        RENAMED => Change::Renamed(decode(key, value)?),
         ID_MAPS => Change::IdMap(Box::new(decode(key, value)?)),
         _ => Change::Removed(decode(key, value)?),
     })

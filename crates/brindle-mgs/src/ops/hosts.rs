@@ -4,6 +4,7 @@ use brindle_auth::{KeyId, Secret, Token};
 use brindle_config::etcd::settings::Settings;
 use brindle_net::ServerConn;
 use brindle_types::{Code, Fault, Nid, Result, Role, TargetId};
+use brindle_wire::map::Map;
 use brindle_wire::mgs::RegisterReq;
 use brindle_wire::mgs::hosts::{
     ChangeHostReq, ChangeHostResp, CreateTokenReq, CreateTokenResp, FetchMgtReq, FetchMgtResp, HostChange,
@@ -14,7 +15,9 @@ use brindle_wire::mgs::hosts::{
 
 use crate::hosts::Hosts;
 use crate::hosts::decide::{self, ASSIGNMENTS_MAX};
+use crate::hosts::rename;
 use crate::hosts::rows::{Change, HostRow, Rows};
+use crate::replica::racks;
 use crate::{MAP_WAIT_MAX_MS, Mgs};
 
 /// Longest name of a daemon's release that is kept, bytes.
@@ -22,6 +25,8 @@ const SOFTWARE_MAX: usize = 64;
 /// Longest line of a daemon's fault that is kept, characters, and most reasons of one.
 const FAULT_LINE_MAX: usize = 240;
 const FAULT_WHYS_MAX: usize = 4;
+/// Time in which a host stops everything, gets its certificate for a new name and starts anew, in milliseconds: no silence of it counts before.
+const RENAME_MS: u64 = 30_000;
 
 impl Mgs {
     /// The hosts; `NoAuthority` where hosts cannot join.
@@ -96,11 +101,14 @@ pub(crate) async fn renew(
             .why("the key is not the one that the host has shown"));
     }
     let now_s = mgs.seams.wall().secs;
-    let (_, row) = hosts.change(|rows| decide::renew(rows, &proof.host, proof.key.0, now_s)).await?;
+    // The key says which host it is: an administrator may have given it another name.
+    let rows = hosts.rows();
+    let name = rows.host_of_key(&proof.key.0).map_or(proof.host.as_str(), |row| row.name.as_str());
+    let (_, row) = hosts.change(|rows| decide::renew(rows, name, proof.key.0, now_s)).await?;
     // Roles may have changed since; a host that was never in the list keeps those of its certificate.
     let roles = row.map_or_else(|| proof.roles.to_string(), |row| row.roles);
-    let certificate = hosts.issue(&proof.host, &roles, &req.public_key, now_s)?;
-    tracing::info!(host = proof.host, "renewed a certificate");
+    let certificate = hosts.issue(name, &roles, &req.public_key, now_s)?;
+    tracing::info!(host = name, "renewed a certificate");
     Ok(RenewCertificateResp { certificate })
 }
 
@@ -108,10 +116,13 @@ pub(crate) async fn renew(
 pub(crate) async fn watch(mgs: &Mgs, conn: &ServerConn, req: WatchHostReq) -> Result<WatchHostResp> {
     let hosts = mgs.hosts()?;
     let host = &conn.principal().host;
+    rename::check_name(&hosts.rows(), conn.proof())?;
     decide::known(&hosts.rows(), host)?;
+    note_new_name(mgs, conn).await?;
     hosts.heard.lock().asked(host, mgs.seams.now());
     wait(mgs, hosts, conn, req.known_version, req.wait_ms).await;
     let rows = hosts.rows();
+    rename::check_name(&rows, conn.proof())?;
     let assignments = match rows.version() != req.known_version {
         true => {
             // A target that has just become a replica set is served as one.
@@ -122,6 +133,23 @@ pub(crate) async fn watch(mgs: &Mgs, conn: &ServerConn, req: WatchHostReq) -> Re
         false => None,
     };
     Ok(WatchHostResp { version: rows.version(), assignments })
+}
+
+/// A host that shows the name which an administrator has given it goes by the former one no more.
+async fn note_new_name(mgs: &Mgs, conn: &ServerConn) -> Result<()> {
+    let (hosts, Some(proof)) = (mgs.hosts()?, conn.proof()) else { return Ok(()) };
+    let now_s = mgs.seams.wall().secs;
+    if rename::complete(&hosts.rows(), proof, now_s).is_empty() {
+        return Ok(());
+    }
+    let complete = |rows: &Rows| -> Result<_> { Ok((rename::complete(rows, proof, now_s), ())) };
+    if hosts.change_together(complete).await?.0 {
+        tracing::info!(
+            host = proof.host,
+            "a host goes by its new name; its former one is refused from now on"
+        );
+    }
+    Ok(())
 }
 
 /// Keys that are not let in, now or as soon as there are others.
@@ -251,9 +279,65 @@ async fn created(mgs: &Mgs, req: &CreateTokenReq) -> Result<CreateTokenResp> {
     Ok(CreateTokenResp { token: token.to_string(), expires_s: row.expires_s })
 }
 
+/// A host gets another name.
+async fn renamed(mgs: &Mgs, from: &str, to: &str, is_dry_run: bool) -> Result<bool> {
+    let (hosts, map, now) = (mgs.hosts()?, mgs.store.current(), mgs.seams.now());
+    let (heard_ms_ago, ..) = hosts.heard.lock().of(from, now);
+    let begin =
+        |rows: &Rows| rename::begin(rows, &map, (from, to), heard_ms_ago).map(|changes| (changes, ()));
+    if begin(&hosts.rows())?.0.is_empty() || is_dry_run {
+        return Ok(from != to);
+    }
+    // Nobody takes a host for dead because it has not been heard of under this name.
+    let until = now.plus_ms(RENAME_MS);
+    mgs.shared.listening(|listening| listening.told(to, until, Vec::new()));
+    mgs.replicas.told(to, until, Vec::new());
+    let outcome = hosts.change_together(begin).await;
+    let gone = if outcome.is_ok() { from } else { to };
+    forget(mgs, gone);
+    let (changed, ()) = outcome?;
+    mgs.store.modify(|map| Ok(rename::in_map(map, from, to))).await?;
+    super::register::tell_addresses(mgs).await?;
+    Ok(changed)
+}
+
+/// A host stands in a rack. Whether that is news.
+async fn labelled(mgs: &Mgs, host: &str, rack: &str, is_dry_run: bool) -> Result<bool> {
+    let rows = mgs.hosts()?.rows();
+    let change = |map: &Map| racks::labelled(&rows, map, host, rack);
+    match is_dry_run {
+        true => Ok(change(&mgs.store.current())?.is_some()),
+        false => mgs.store.modify(change).await,
+    }
+}
+
+/// No host has this name any more.
+fn forget(mgs: &Mgs, host: &str) {
+    if let Some(hosts) = &mgs.hosts {
+        hosts.heard.lock().forget(host);
+        hosts.orders.forget(host);
+    }
+    mgs.shared.listening(|listening| listening.forget(host));
+    mgs.replicas.forget(host);
+}
+
 /// Changes what a host does.
 pub(crate) async fn change(mgs: &Mgs, conn: &ServerConn, req: ChangeHostReq) -> Result<ChangeHostResp> {
+    if let HostChange::Rename { to } = &req.change {
+        let outcome = renamed(mgs, &req.host, to, req.is_dry_run).await;
+        if !req.is_dry_run {
+            audit(conn, "rename host", &format!("{} {to}", req.host), &outcome);
+        }
+        return Ok(ChangeHostResp { changed: outcome?, target: None });
+    }
     let hosts = mgs.hosts()?;
+    if let HostChange::Rack { rack } = &req.change {
+        let outcome = labelled(mgs, &req.host, rack, req.is_dry_run).await;
+        if !req.is_dry_run {
+            audit(conn, "label host", &format!("{} rack={rack}", req.host), &outcome);
+        }
+        return Ok(ChangeHostResp { changed: outcome?, target: None });
+    }
     let map = mgs.store.current();
     let now_s = mgs.seams.wall().secs;
     let uuid = new_uuid(mgs);
@@ -282,6 +366,7 @@ pub(crate) async fn change(mgs: &Mgs, conn: &ServerConn, req: ChangeHostReq) -> 
         }
         HostChange::WantTarget { target, is_wanted } => decide::want(rows, &req.host, *target, *is_wanted)
             .map(|(changes, assignment)| (changes, Some(assignment))),
+        HostChange::Rename { .. } | HostChange::Rack { .. } => Ok((Vec::new(), None)),
     };
     if req.is_dry_run {
         let (changes, target) = decide(&hosts.rows())?;
@@ -295,14 +380,12 @@ pub(crate) async fn change(mgs: &Mgs, conn: &ServerConn, req: ChangeHostReq) -> 
         HostChange::AddMgs { .. } => "add MGS",
         HostChange::WantTarget { is_wanted: true, .. } => "start target",
         HostChange::WantTarget { .. } => "stop target",
+        HostChange::Rename { .. } | HostChange::Rack { .. } => "change host",
     };
     audit(conn, action, &req.host, &outcome);
     let (changed, target) = outcome?;
     if matches!(req.change, HostChange::Remove { .. }) {
-        hosts.heard.lock().forget(&req.host);
-        hosts.orders.forget(&req.host);
-        mgs.shared.listening(|listening| listening.forget(&req.host));
-        mgs.replicas.forget(&req.host);
+        forget(mgs, &req.host);
         super::register::tell_addresses(mgs).await?;
     }
     Ok(ChangeHostResp { changed, target })

@@ -11,7 +11,7 @@ use brindle_wire::map::{Map, ReplicaSet, TargetEntry, TargetState};
 use brindle_wire::mgs::{RegisterReq, RegisterResp};
 
 use crate::Mgs;
-use crate::hosts::decide as decide_hosts;
+use crate::hosts::{decide as decide_hosts, rename};
 
 /// Most addresses of one target.
 const NIDS_MAX: usize = 16;
@@ -102,6 +102,10 @@ pub(crate) async fn own(mgs: &Mgs, listens_at: &[Nid]) -> Result<()> {
     }
     // A service has one listener in its life.
     drop(mgs.own_nids.set(nids));
+    // An earlier MGS may have died between the rows of a host's new name and the map.
+    for row in mgs.hosts.iter().flat_map(|hosts| hosts.rows().renamed().cloned().collect::<Vec<_>>()) {
+        mgs.store.modify(|map| Ok(rename::in_map(map, &row.from, &row.to))).await?;
+    }
     tell_addresses(mgs).await
 }
 

@@ -133,12 +133,16 @@ pub(crate) async fn change(
 ) -> Result<ChangeReplicasResp> {
     let hosts = mgs.hosts()?;
     let (map, uuid) = (mgs.store.current(), new_uuid(mgs));
-    let decide = |rows: &Rows| match &req.change {
+    let (asked, is_same_rack) = req.change.unwrapped();
+    let decide = |rows: &Rows| match asked {
         ReplicaSetChange::Create { index, places } => {
-            decide::create(rows, &map, (Role::Ost, *index), places, uuid)
+            decide::create(rows, &map, (Role::Ost, *index), (places, is_same_rack), uuid)
         }
         ReplicaSetChange::CreateMdt { index, places } => {
-            decide::create(rows, &map, (Role::Mdt, *index), places, uuid)
+            decide::create(rows, &map, (Role::Mdt, *index), (places, is_same_rack), uuid)
+        }
+        ReplicaSetChange::SameRack(_) => {
+            Err(Fault::new(Code::BadFrame).why("the change of a replica set is wrapped twice"))
         }
         ReplicaSetChange::Promote { target, host } => {
             decide::check_settled(rows, &map, *target)?;
@@ -147,11 +151,11 @@ pub(crate) async fn change(
         }
         ReplicaSetChange::Move { target, from, place } => {
             decide::check_settled(rows, &map, *target)?;
-            moving::begin(rows, &map, *target, from, place)
+            moving::begin(rows, &map, *target, from, (place, is_same_rack))
         }
         ReplicaSetChange::Add { target, place } => {
             decide::check_settled(rows, &map, *target)?;
-            decide::add(rows, &map, *target, place)
+            decide::add(rows, &map, *target, (place, is_same_rack))
         }
         ReplicaSetChange::Remove { target, host } => {
             decide::check_settled(rows, &map, *target)?;
@@ -169,7 +173,7 @@ pub(crate) async fn change(
         return Ok(ChangeReplicasResp { changed: !changes.is_empty(), set });
     }
     let outcome = hosts.change(decide).await;
-    let (action, subject) = match &req.change {
+    let (action, subject) = match asked {
         ReplicaSetChange::Create { places, .. } | ReplicaSetChange::CreateMdt { places, .. } => {
             let names: Vec<&str> = places.iter().map(|place| place.host.as_str()).collect();
             ("add target with copies", names.join(","))
@@ -181,6 +185,7 @@ pub(crate) async fn change(
         ReplicaSetChange::Move { target, from, place } => {
             ("move copy", format!("{target} {from} {}", place.host))
         }
+        ReplicaSetChange::SameRack(_) => ("change copies", String::new()),
     };
     audit(conn, action, &subject, &outcome);
     let (changed, set) = outcome?;

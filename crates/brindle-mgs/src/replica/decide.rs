@@ -11,6 +11,8 @@ use crate::hosts::decide::{ASSIGNMENTS_MAX, check_dir, check_is_server, free_por
 use crate::hosts::rows::{Change, HostRow, ReplicaRow, Rows, SharedRow};
 use crate::restored;
 
+use super::racks::check_apart;
+
 pub(crate) type Changed = (Vec<Change>, ReplicaSetState);
 
 fn refuse(what: &'static str, subject: impl Into<String>) -> Fault {
@@ -67,12 +69,12 @@ pub(super) fn check_place(rows: &Rows, place: &MemberPlace) -> Result<()> {
     Ok(())
 }
 
-/// A new target with several members.
+/// A new target with several members, which may be in one rack if that is asked for.
 pub(crate) fn create(
     rows: &Rows,
     map: &Map,
     (role, index): (Role, Option<u16>),
-    places: &[MemberPlace],
+    (places, is_same_rack): (&[MemberPlace], bool),
     uuid: [u8; 16],
 ) -> Result<Changed> {
     let names: Vec<&str> = places.iter().map(|place| place.host.as_str()).collect();
@@ -85,8 +87,9 @@ pub(crate) fn create(
             "each copy needs a host of its own: with that host all of them would be lost".to_owned(),
         ));
     }
-    for place in places {
+    for (n, place) in places.iter().enumerate() {
         check_place(rows, place)?;
+        check_apart(rows, map, &names[..n], &place.host, is_same_rack)?;
     }
     let target = free_target(rows, map, role, index)?;
     let port = free_port(rows, map, &names).ok_or_else(|| refuse("all ports are taken".to_owned()))?;
@@ -114,7 +117,12 @@ pub(super) fn port_is_taken(rows: &Rows, map: &Map, set: &ReplicaSetState, host:
 }
 
 /// A target gets one more member; one that a host was told to serve alone becomes a set.
-pub(crate) fn add(rows: &Rows, map: &Map, target: TargetId, place: &MemberPlace) -> Result<Changed> {
+pub(crate) fn add(
+    rows: &Rows,
+    map: &Map,
+    target: TargetId,
+    (place, is_same_rack): (&MemberPlace, bool),
+) -> Result<Changed> {
     let name = map.fs.target(target);
     let refuse = |why: String| refuse("cannot add a copy of", name.clone()).why(why);
     if target.role == Role::Mgt {
@@ -129,6 +137,8 @@ pub(crate) fn add(rows: &Rows, map: &Map, target: TargetId, place: &MemberPlace)
         return Err(refuse(format!("it has {REPLICAS_MAX}, which is the most")));
     }
     check_place(rows, place)?;
+    let others: Vec<&str> = set.members.iter().map(|m| m.host.as_str()).collect();
+    check_apart(rows, map, &others, &place.host, is_same_rack)?;
     if port_is_taken(rows, map, &set, &place.host) {
         return Err(refuse(format!("port {} is taken on {} by another target", set.port, place.host))
             .next("choose another host"));

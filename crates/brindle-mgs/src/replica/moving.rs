@@ -16,6 +16,7 @@ use brindle_wire::map::Map;
 use brindle_wire::mgs::replica::{MEMBERS_MAX, MemberPlace, MemberRole, ReplicaSetState};
 
 use super::decide::{Changed, check_place, new_member, port_is_taken, set_to_be, stored};
+use super::racks::check_apart;
 use crate::hosts::decide::known;
 use crate::hosts::rows::{Change, MoveRow, Rows};
 
@@ -33,7 +34,7 @@ pub(crate) fn begin(
     map: &Map,
     target: TargetId,
     from: &str,
-    place: &MemberPlace,
+    (place, is_same_rack): (&MemberPlace, bool),
 ) -> Result<Changed> {
     let to = place.host.as_str();
     let refuse = |why: String| {
@@ -77,6 +78,9 @@ pub(crate) fn begin(
         return Err(refuse(format!("it has {} copies, one more is not possible", set.members.len())));
     }
     check_place(rows, place)?;
+    let others: Vec<&str> =
+        set.members.iter().map(|m| m.host.as_str()).filter(|host| *host != from).collect();
+    check_apart(rows, map, &others, to, is_same_rack)?;
     if port_is_taken(rows, map, &set, to) {
         return Err(refuse(format!("port {} is taken on {to} by another target", set.port))
             .next("choose another host"));
@@ -177,7 +181,7 @@ mod tests {
     }
 
     fn asked(rows: &Rows, from: &str, to: &str) -> Result<usize> {
-        begin(rows, &map(), target(), from, &place(to)).map(|(changes, _)| changes.len())
+        begin(rows, &map(), target(), from, (&place(to), false)).map(|(changes, _)| changes.len())
     }
 
     fn set(rows: &Rows) -> &ReplicaSetState {
@@ -207,7 +211,8 @@ mod tests {
     fn no_step_of_a_move_leaves_fewer_members_in_sync() {
         for members in [&["a"][..], &["a", "b"], &["b", "a"], &["a", "b", "c"]] {
             let mut rows = rows(members);
-            let (changes, _) = begin(&rows, &map(), target(), "a", &place("d")).expect("it can move");
+            let (changes, _) =
+                begin(&rows, &map(), target(), "a", (&place("d"), false)).expect("it can move");
             // A crash between any two changes leaves what the next step or the next order goes on from.
             for cut in 0..=changes.len() {
                 let mut cut_rows = rows.clone();
@@ -248,7 +253,7 @@ mod tests {
         };
         apply(&mut rows, vec![host("a", vec![assignment])]);
         let target = TargetId::ost(4);
-        let (changes, set) = begin(&rows, &map(), target, "a", &place("d")).expect("it can move");
+        let (changes, set) = begin(&rows, &map(), target, "a", (&place("d"), false)).expect("it can move");
         apply(&mut rows, changes);
         assert!(rows.host("a").is_some_and(|row| row.assignments.is_empty()));
         assert_eq!((set.primary.as_str(), set.members.len()), ("a", 2));
@@ -262,7 +267,7 @@ mod tests {
         assert!(asked(&rows, "a", "b").is_err(), "it has one");
         assert!(asked(&rows, "d", "e").is_err(), "it has none");
         let (changes, _) =
-            begin(&rows, &map(), target(), "b", &place("d")).expect("a fourth member for a time");
+            begin(&rows, &map(), target(), "b", (&place("d"), false)).expect("a fourth member for a time");
         apply(&mut rows, changes);
         assert!(asked(&rows, "a", "e").is_err() && asked(&rows, "b", "e").is_err(), "one at a time");
         let mut taken_back = set(&rows).clone();

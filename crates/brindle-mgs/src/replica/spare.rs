@@ -1,7 +1,8 @@
 //! Spare hosts: a member of a replica set that has been away for too long is given up, and a copy is made on a spare host (design note 042).
 //!
 //! Plain functions of all rows and of what was heard. Invariants: only a set that is served is changed, and only a member that is not in sync is
-//! given up, so that nothing depends on it; a set has one member on a host; each copy gets a directory that none had before.
+//! given up, so that nothing depends on it; a set has one member on a host, and in a rack while a spare host of another rack is there; each copy gets a
+//! directory that none had before.
 
 use std::collections::BTreeMap;
 
@@ -11,6 +12,7 @@ use brindle_wire::mgs::replica::{MemberPlace, MemberRole, ReplicaSetState};
 use brindle_wire::mgs::spare::SpareHost;
 
 use super::decide::{check_place, new_member, port_is_taken, stored};
+use super::racks::neighbour;
 use crate::hosts::decide::{check_is_server, check_path, known};
 use crate::hosts::rows::{Change, Rows, SpareRow};
 
@@ -81,8 +83,11 @@ pub(crate) fn replaced(
         .filter(|spare| set.member(&spare.host).is_none() && (seen.is_alive)(&spare.host))
         .filter(|spare| !port_is_taken(rows, map, set, &spare.host))
         .collect();
-    // The spare host with the fewest copies comes first; among equals the first by name.
-    fit.sort_by_key(|spare| (copies(&spare.host), spare.host.clone()));
+    // A spare host in a rack where no other member is comes first, then the one with the fewest copies; among equals the first by name.
+    let others: Vec<&str> =
+        set.members.iter().map(|m| m.host.as_str()).filter(|host| *host != lost.host).collect();
+    let is_beside = |host: &str| neighbour(map, &others, host).is_some();
+    fit.sort_by_key(|spare| (is_beside(&spare.host), copies(&spare.host), spare.host.clone()));
     let place = fit.into_iter().map(|spare| place_on(rows, spare, set.target));
     let place = place.into_iter().find(|place| check_place(rows, place).is_ok())?;
     let mut next = set.clone();
@@ -104,6 +109,7 @@ mod tests {
     use brindle_wire::map::{ReplicaSet, TargetEntry, TargetState};
     use brindle_wire::mgs::replica::ReplicaMember;
 
+    use super::super::racks::labelled;
     use super::*;
     use crate::hosts::rows::{HostRow, ReplicaRow};
 
@@ -174,6 +180,25 @@ mod tests {
             row.set.members.iter().map(|m| (m.host.as_str(), m.role)).collect();
         assert_eq!(members, [("a", MemberRole::InSync), ("s2", MemberRole::Learner)]);
         assert_eq!((row.set.epoch, row.set.primary.as_str()), (5, "a"), "nothing depended on it");
+    }
+
+    #[test]
+    fn a_spare_host_of_another_rack_comes_first_and_one_of_the_same_rack_is_better_than_none() {
+        let (rows, set) = rows(MemberRole::Learner);
+        let mut map = map();
+        for (host, rack) in [("a", "R1"), ("b", "R2"), ("s1", "R1"), ("s2", "R2")] {
+            map = labelled(&rows, &map, host, rack).expect("a label").expect("a new one");
+        }
+        let away_ms = BTreeMap::from([("b".to_owned(), 600_000)]);
+        let found = |map: &Map, alive: &[&str]| {
+            let seen = Seen { away_ms: &away_ms, is_alive: &|host| alive.contains(&host) };
+            replaced(&rows, map, &set, &seen).map(|(replacement, _)| replacement.place.host)
+        };
+        assert_eq!(found(&map, &["s1", "s2"]).as_deref(), Some("s2"), "b, which was there, is given up");
+        assert_eq!(found(&map, &["s1"]).as_deref(), Some("s1"));
+        map = labelled(&rows, &map, "s2", "R1").expect("a label").expect("a new one");
+        map = labelled(&rows, &map, "s1", "R3").expect("a label").expect("a new one");
+        assert_eq!(found(&map, &["s1", "s2"]).as_deref(), Some("s1"));
     }
 
     #[test]

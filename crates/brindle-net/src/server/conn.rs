@@ -79,7 +79,7 @@ async fn serve_until(
         biased;
         () = until.wait() => None,
         () = removed(&shared, &conn) => {
-            tracing::warn!(peer = %conn.peer, host = %conn.principal.host, "its host was removed: closing its connection");
+            tracing::warn!(peer = %conn.peer, host = %conn.principal.host, "its host was removed or has another name: closing its connection");
             None
         }
         ended = shared.stop.until(reading) => ended.flatten(),
@@ -91,10 +91,10 @@ async fn serve_until(
     shared.service.closed(conn.id);
 }
 
-/// Completes when the host at the other end is removed from the cluster.
+/// Completes when the host at the other end is removed from the cluster, or has to go by another name.
 async fn removed(shared: &Shared, conn: &ServerConn) {
     match (&shared.removed, conn.proof()) {
-        (Some(removed), Some(proof)) => removed.until_removed(proof.key).await,
+        (Some(removed), Some(proof)) => removed.until_removed(proof).await,
         _ => std::future::pending().await,
     }
 }

@@ -234,7 +234,8 @@ impl Piece<'_> {
     /// Counts blocks that the disk of a member does not return.
     async fn unread_there(&self, link: &Arc<Link>, fault: &Fault) {
         let host = &link.host;
-        if self.verdict.unreadable_on.lock().contains(host) || !self.verdict.is_first_unread(self.first, host) {
+        if self.verdict.unreadable_on.lock().contains(host) || !self.verdict.is_first_unread(self.first, host)
+        {
             return;
         }
         tracing::error!(code = %fault.code, member = %host, object = %self.object, offset = self.first * BLOCK, "a member cannot read: {fault}");

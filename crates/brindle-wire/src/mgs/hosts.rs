@@ -251,6 +251,16 @@ pub enum HostChange {
         /// Directory of its MGT on the host.
         dir: String,
     },
+    /// The host gets another name.
+    Rename {
+        /// The new name.
+        to: String,
+    },
+    /// The host stands in this rack, and fails with the others there.
+    Rack {
+        /// Name of the rack; empty: nothing is said of it.
+        rack: String,
+    },
 }
 
 /// Changes what a host does.

@@ -249,6 +249,23 @@ pub enum ReplicaSetChange {
         /// The new member.
         place: MemberPlace,
     },
+    /// Another change, after which members may be in one rack, although a host of another rack could have a copy.
+    SameRack(Box<ReplicaSetChange>),
+}
+
+impl ReplicaSetChange {
+    /// This change, or the one that it allows to put members into one rack; and whether it does.
+    pub fn unwrapped(&self) -> (&ReplicaSetChange, bool) {
+        match self {
+            ReplicaSetChange::SameRack(change) => (change, true),
+            change => (change, false),
+        }
+    }
+
+    /// The change that may put members into one rack, if that is asked for.
+    pub fn in_same_rack(self, is_asked_for: bool) -> ReplicaSetChange {
+        if is_asked_for { ReplicaSetChange::SameRack(Box::new(self)) } else { self }
+    }
 }
 
 /// Changes a replica set.

@@ -11,6 +11,7 @@ use brindle_wire::mgs::shared::SharedHost;
 
 use super::ask::{self, servers};
 use super::target_assign::{self, Wanted};
+use super::target_replica::Hosts;
 use super::{target_replica, target_shared};
 use crate::cli;
 use crate::exit::Done;
@@ -35,6 +36,9 @@ pub struct Args {
     /// Copies of the target, each on a host of its own; give --node once for each
     #[arg(long, requires = "host", conflicts_with_all = ["mgt", "standby"], value_name = "N", value_parser = clap::value_parser!(u8).range(1..=3))]
     copies: Option<u8>,
+    /// Have the copies in one rack, although a host of another rack could have one
+    #[arg(long, requires = "host")]
+    same_rack: bool,
     /// Second host, which reaches the same device and takes the target over when the first one dies
     #[arg(long, requires = "host", requires = "device", value_name = "HOST", add = crate::completion::live::nodes())]
     standby: Option<String>,
@@ -83,7 +87,8 @@ pub fn run(args: Args) -> Result<Done> {
         }
         let role = if args.mdt { Role::Mdt } else { Role::Ost };
         let wanted = Wanted { role, index: args.index, dir: dir.display().to_string() };
-        return target_replica::add(&args.mgsnode, &args.host, copies, wanted, args.dry_run, args.output);
+        let hosts = Hosts { names: &args.host, copies, is_same_rack: args.same_rack };
+        return target_replica::add(&args.mgsnode, hosts, wanted, args.dry_run, args.output);
     }
     if let Some(host) = args.host.first() {
         let role = if args.mdt { Role::Mdt } else { Role::Ost };

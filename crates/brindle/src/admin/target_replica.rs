@@ -48,6 +48,9 @@ pub struct AddArgs {
     /// Directory on that host, empty or not there yet; the one of the first copy without it
     #[arg(long = "replica-dir", value_name = "DIR")]
     replica_dir: Option<String>,
+    /// Have the copy in the rack of another one, although a host of another rack could have it
+    #[arg(long)]
+    same_rack: bool,
 }
 
 /// A copy of a target.
@@ -118,11 +121,20 @@ pub fn lines(views: &[ReplicaSetView]) -> String {
     if rows.is_empty() { String::new() } else { table(&["REPLICAS", "ROLE", "STATE", ""], rows) + "\n" }
 }
 
+/// Hosts of a new target with copies.
+pub struct Hosts<'a> {
+    /// Names of the hosts.
+    pub names: &'a [String],
+    /// Number of copies, if it was given.
+    pub copies: Option<usize>,
+    /// Whether the copies may be in one rack.
+    pub is_same_rack: bool,
+}
+
 /// Makes a target with several copies, and waits until all have everything.
 pub fn add(
     mgs: &[Nid],
-    hosts: &[String],
-    copies: Option<usize>,
+    Hosts { names: hosts, copies, is_same_rack }: Hosts<'_>,
     wanted: Wanted,
     is_dry_run: bool,
     output: Output,
@@ -145,7 +157,7 @@ pub fn add(
         Role::Mdt => ReplicaSetChange::CreateMdt { index, places },
         _ => ReplicaSetChange::Create { index, places },
     };
-    changed(&place, change, (is_dry_run, output), |fs, set| {
+    changed(&place, change.in_same_rack(is_same_rack), (is_dry_run, output), |fs, set| {
         let hosts: Vec<&str> = set.members.iter().map(|m| m.host.as_str()).collect();
         format!("{} with copies on {}, port {}", fs.target(set.target), hosts.join(", "), set.port)
     })
@@ -160,7 +172,7 @@ fn add_copy(args: &AddArgs) -> Result<Done> {
         None => runtime()?.block_on(present_dir(&place, target))?,
     };
     let change = ReplicaSetChange::Add { target, place: MemberPlace { host: host.clone(), dir } };
-    changed(&place, change, (*dry_run, *output), |fs, set| {
+    changed(&place, change.in_same_rack(args.same_rack), (*dry_run, *output), |fs, set| {
         format!("a copy of {} on {host}", fs.target(set.target))
     })
 }

@@ -29,6 +29,9 @@ pub struct MoveArgs {
     /// Directory on that host, empty or not there yet; the one of the first copy without it
     #[arg(long = "replica-dir", value_name = "DIR")]
     replica_dir: Option<String>,
+    /// Have it in the rack of another copy, although a host of another rack could have it
+    #[arg(long)]
+    same_rack: bool,
 }
 
 /// Runs the command.
@@ -49,7 +52,7 @@ pub fn run(args: &MoveArgs) -> Result<Done> {
             from: moves.from.clone(),
             place: MemberPlace { host: moves.to.clone(), dir },
         };
-        let done = servers.change_replicas(&place, change, *dry_run).await?;
+        let done = servers.change_replicas(&place, change.in_same_rack(args.same_rack), *dry_run).await?;
         let left = moves.view(&map.fs, &done.set, *dry_run);
         let was_done = left.done;
         let left = if left.done || *dry_run {

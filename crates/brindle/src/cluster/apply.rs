@@ -9,6 +9,7 @@ use brindle_admin::servers::Servers;
 use brindle_admin::{replica, shared};
 use brindle_types::{Code, Fault, Result, TargetId};
 use brindle_wire::map::Map;
+use brindle_wire::mgs::hosts::HostChange;
 
 use crate::admin::ask::{self, servers};
 use crate::exit::Done;
@@ -114,6 +115,9 @@ fn print_plan(plan: &Plan, is_dry_run: bool) {
 }
 
 async fn carry_out(servers: &Servers, place: &Place, map: &Map, plan: &Plan, output: Output) -> Result<()> {
+    for (host, rack) in &plan.racks {
+        servers.change_host(place, host, HostChange::Rack { rack: rack.clone() }, false).await?;
+    }
     for (host, target, step) in &plan.targets {
         ask_for(servers, place, host, step).await?;
         if step.makes() && plan.targets.iter().any(|(_, other, next)| other == target && next != step) {

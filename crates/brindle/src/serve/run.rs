@@ -17,6 +17,7 @@ use brindle_host::shared::fence::Program;
 use brindle_host::target_dir::DirLock;
 use brindle_mgs::shared::Fence;
 use brindle_net::{RemovedKeys, Security, TcpTransport, Transport};
+use brindle_stdx::Seams;
 use brindle_targets::Directory;
 use brindle_telemetry::http::Health;
 use brindle_telemetry::{Endpoint, Registry, log, panic};
@@ -73,7 +74,7 @@ pub fn run(args: Args) -> Result<Done> {
     let outcome = runtime.block_on(serve(&options, args.ready_json));
     runtime.shutdown_background();
     let outcome = match outcome {
-        Ok(End::Restart) => start_anew(&command_line),
+        Ok(End::Restart | End::Renamed) => start_anew(&command_line),
         Ok(End::Stop) => Ok(Done::Ok),
         Err(fault) => Err(fault),
     };
@@ -90,6 +91,8 @@ enum End {
     Stop,
     /// An administrator's order to start anew ended the process.
     Restart,
+    /// Another name for this host ended the process.
+    Renamed,
 }
 
 /// Becomes the program that is installed now, with the same arguments and the same pid. Returns only where that is not possible.
@@ -192,13 +195,16 @@ async fn serve(options: &Options, ready_json: bool) -> Result<End> {
     if let Some(daemon) = &served.daemon {
         daemon.stop().await;
     }
-    for target in served.running.into_iter().rev() {
+    for target in std::mem::take(&mut served.running).into_iter().rev() {
         target.service.stop().await?;
     }
     tracing::info!("stopped");
+    if let (Ok(End::Renamed), Some(naming)) = (&end, &served.naming) {
+        naming.take().await;
+    }
     match end {
         // A stop of the service meanwhile counts.
-        Ok(End::Restart) if stop.now_or_never().is_some() => Ok(End::Stop),
+        Ok(End::Restart | End::Renamed) if stop.as_mut().now_or_never().is_some() => Ok(End::Stop),
         end => end,
     }
 }
@@ -217,7 +223,33 @@ struct Served {
     running: Vec<Running>,
     targets: Vec<ServedTarget>,
     daemon: Option<Arc<Daemon>>,
+    /// The way to another name for this host, where it has a daemon.
+    naming: Option<Naming>,
     _daemon_lock: Option<DirLock>,
+}
+
+/// Gets this host the certificate for the name that an administrator has given it.
+struct Naming {
+    seams: Seams,
+    identity: Arc<IdentityFile>,
+    over_tcp: Arc<dyn Transport>,
+    mgs: Vec<Nid>,
+}
+
+impl Naming {
+    /// Takes the name. Where that fails the host starts anew under the former one, and is told again.
+    async fn take(&self) {
+        let way = || {
+            let introduction = access::introduction(&self.identity)?;
+            access::mgs(&self.seams, self.over_tcp.clone(), introduction, self.mgs.clone(), None)
+        };
+        match access::take_new_name(&self.seams, &way, &self.identity).await {
+            Ok(host) => tracing::info!(host, "this host has another name from now on"),
+            Err(fault) => {
+                tracing::error!(code = %fault.code, "cannot take the new name of this host: {fault}");
+            }
+        }
+    }
 }
 
 /// Shows numbers of the targets that the daemon serves.
@@ -309,12 +341,18 @@ async fn start_all(options: &Options, registry: &Registry, ready_json: bool) -> 
         running.push(Running { service, _lock: found.lock });
     }
     registered(&running).await?;
+    let naming = cluster.as_ref().filter(|_| options.assigned).map(|cluster| Naming {
+        seams: how.seams.clone(),
+        identity: cluster.identity.clone(),
+        over_tcp: cluster.over_tcp.clone(),
+        mgs: cluster.nids.clone(),
+    });
     let daemon = match cluster.filter(|_| options.assigned) {
         Some(cluster) => Some(cluster.daemon(registry, how)?),
         None if options.assigned => return Err(no_cluster()),
         None => None,
     };
-    Ok(Served { running, targets, daemon, _daemon_lock: daemon_lock })
+    Ok(Served { running, targets, daemon, naming, _daemon_lock: daemon_lock })
 }
 
 /// Takes in who was removed and what hosts may do, as far as it is on file.
@@ -462,12 +500,22 @@ async fn wait(served: &Served, stop: impl Future<Output = ()>) -> Result<End> {
             None => std::future::pending().await,
         }
     };
+    let renamed = async {
+        match &served.daemon {
+            Some(daemon) => daemon.until_renamed().await,
+            None => std::future::pending().await,
+        }
+    };
     tokio::select! {
         biased;
         () = stop => Ok(End::Stop),
         () = restart => {
             tracing::info!("an administrator has this host start anew");
             Ok(End::Restart)
+        }
+        () = renamed => {
+            tracing::info!("an administrator has given this host another name");
+            Ok(End::Renamed)
         }
         (fault, ..) = select_all(of_targets.chain(of_daemon).chain(never)) => Err(fault),
     }

@@ -1,0 +1,244 @@
+//! Another name for a host: plain functions from all rows and a request to the changes to store, all of them at once.
+//!
+//! A host is its key; the name stands in its certificate, in the rows and in the map. A rename takes two steps:
+//!
+//! | step | rows | host |
+//! |---|---|---|
+//! | an administrator asks: [`begin`] | everything has the new name; nodemaps have both; a [`RenamedRow`] | its daemon is told so (`HostRenamed`), stops all in order, has its certificate renewed (the MGS goes by the key), and starts anew |
+//! | the daemon shows the new name: [`complete`] | the former name of this key is refused everywhere; nodemaps have the new name alone | |
+//!
+//! Invariants: a nodemap that limits the host limits it under both names for as long as either is let in; nobody joins under the former name before it
+//! is refused. A member of a replica set that another host serves is out of sync under its new name until it has been compared, because the primary knows
+//! members by their names; it keeps its seat.
+
+use brindle_auth::{HostRole, KeyId, Proof, Roles, check_host_name};
+use brindle_config::WRITES_MAX;
+use brindle_types::{Code, Fault, Result, TargetId};
+use brindle_wire::map::{Map, TargetEntry};
+use brindle_wire::mgs::nodemap::Nodemap;
+use brindle_wire::mgs::replica::{MemberRole, ReplicaSetState};
+use brindle_wire::mgs::shared::{SharedHost, SharedPhase, SharedTarget};
+
+use super::decide::{certificate_ends_s, known};
+use super::rows::{
+    Change, HostRow, MgsRow, MoveRow, RemovedRow, RenamedRow, ReplicaRow, Rows, SharedRow, SpareRow,
+};
+
+/// A daemon that was not heard of for so long cannot take another name now, milliseconds.
+pub(crate) const HEARD_WITHIN_MS: u64 = 15_000;
+/// The name of a certificate is refused for so long behind its end, seconds.
+const KEPT_S: i64 = 24 * 3600;
+
+fn refuse(code: Code, host: &str) -> Fault {
+    Fault::new(code).what("cannot rename the host").subject(host.to_owned()).data("nothing was changed")
+}
+
+/// A host gets another name. `heard_ms_ago`: since its daemon was heard of, if it was.
+pub(crate) fn begin(
+    rows: &Rows,
+    map: &Map,
+    (from, to): (&str, &str),
+    heard_ms_ago: Option<u64>,
+) -> Result<Vec<Change>> {
+    check_host_name(to)?;
+    let row = known(rows, from)?;
+    if from == to {
+        return Ok(Vec::new());
+    }
+    check_free(rows, map, (from, to))?;
+    check_ready(rows, map, row, heard_ms_ago)?;
+    let named = |host: &String| if host == from { to.to_owned() } else { host.clone() };
+    let mut changes = vec![
+        Change::NoHost(from.to_owned()),
+        Change::Host(HostRow { name: to.to_owned(), ..row.clone() }),
+        Change::Renamed(RenamedRow { key: row.key, from: from.to_owned(), to: to.to_owned() }),
+    ];
+    // The host may have had this name before.
+    let former = KeyId(row.key).under_name(to).0;
+    changes.extend(rows.is_removed(&former).then_some(Change::NotRemoved(former)));
+    changes.extend(rows.mgs().filter(|mgs| mgs.host == from).flat_map(|mgs| {
+        [Change::NoMgs(from.to_owned()), Change::Mgs(MgsRow { host: to.to_owned(), ..mgs.clone() })]
+    }));
+    changes.extend(rows.spare(from).into_iter().flat_map(|spare| {
+        [Change::NoSpare(from.to_owned()), Change::Spare(SpareRow { host: to.to_owned(), ..spare.clone() })]
+    }));
+    // A token for the former name would let a stranger have it.
+    let tokens = rows.tokens().filter(|token| token.host == from && token.used_by.is_none());
+    changes.extend(tokens.map(|token| Change::NoToken(token.id)));
+    let moves = rows.moves().filter(|row| row.from == from || row.to == from);
+    changes.extend(
+        moves.map(|row| Change::Move(MoveRow { from: named(&row.from), to: named(&row.to), ..row.clone() })),
+    );
+    let shared = rows.shared().filter(|row| row.target.hosts.iter().any(|host| host.host == from));
+    changes.extend(shared.map(|row| Change::Shared(Box::new(shared_of(row, from, to)))));
+    let sets = rows.replicas().filter(|row| row.set.member(from).is_some());
+    changes
+        .extend(sets.map(|row| Change::Replicas(Box::new(ReplicaRow { set: set_of(&row.set, from, to) }))));
+    changes.extend(rows.nodemaps().filter(|nodemap| nodemap.hosts.iter().any(|host| host == from)).map(
+        |nodemap| {
+            let mut nodemap = nodemap.clone();
+            nodemap.hosts.push(to.to_owned());
+            nodemap.hosts.sort();
+            Change::Nodemap(Box::new(nodemap))
+        },
+    ));
+    if changes.len() > WRITES_MAX {
+        return Err(refuse(Code::BadArgument, from).why(format!(
+            "{} rows of the configuration name it, and {WRITES_MAX} are changed at once at most",
+            changes.len()
+        )));
+    }
+    Ok(changes)
+}
+
+fn check_free(rows: &Rows, map: &Map, (from, to): (&str, &str)) -> Result<()> {
+    let taken = |why: String| Err(refuse(Code::HostNameInUse, from).why(why).next("choose another name"));
+    if rows.host(to).is_some() {
+        return taken(format!("a host has joined as {to}"));
+    }
+    if let Some(row) = rows.renamed().find(|row| row.from == to && row.to != from) {
+        return taken(format!("{} still shows a certificate for the name {to}", row.to));
+    }
+    let names = |entry: &&TargetEntry| {
+        let set = &entry.replicas;
+        let others = set.in_sync.iter().chain(&set.learners).chain(&set.standby);
+        others.chain(std::iter::once(&set.primary)).any(|host| host == to)
+    };
+    match map.targets.iter().find(names) {
+        Some(entry) => taken(format!("{} is served by a host of the name {to}", map.fs.target(entry.id))),
+        None => Ok(()),
+    }
+}
+
+/// The host must be able to take the name now.
+fn check_ready(rows: &Rows, map: &Map, row: &HostRow, heard_ms_ago: Option<u64>) -> Result<()> {
+    let host = row.name.as_str();
+    if let Some(pending) = rows.renamed().find(|pending| pending.key == row.key) {
+        return Err(refuse(Code::BadArgument, host)
+            .why(format!("its daemon has not taken this name yet; it still shows {}", pending.from))
+            .next(format!("wait until it has: brindle node show {host}")));
+    }
+    if !row.roles.parse::<Roles>().is_ok_and(|roles| roles.has(HostRole::Server)) {
+        return Err(refuse(Code::BadArgument, host)
+            .why(format!("it has joined as {}: no daemon of it could take a certificate for another name", row.roles))
+            .next("have it join under the new name, with a token; add that name to its nodemap; then: brindle node remove"));
+    }
+    if map.target(TargetId::MGT).is_some_and(|mgs| mgs.host() == host) {
+        return Err(refuse(Code::TargetInUse, host)
+            .why("it has the active MGS, which gives out the names")
+            .next(match rows.mgs().len() {
+                ..=1 => "a cluster whose MGS runs on one host keeps the name of that host",
+                _ => "stop brindle-serve on it: another MGS becomes active; start it again; then rename it",
+            }));
+    }
+    if heard_ms_ago.is_none_or(|ms| ms > HEARD_WITHIN_MS) {
+        let since = match heard_ms_ago {
+            Some(ms) => format!("its daemon was not heard of for {} s", ms / 1000),
+            None => "its daemon was not heard of since this MGS began".to_owned(),
+        };
+        return Err(refuse(Code::HostSilent, host)
+            .why(since)
+            .why("it has to take a certificate for the new name"));
+    }
+    let reaches = |row: &&SharedRow| row.target.hosts.iter().any(|other| other.host == host);
+    for row in rows.shared().filter(reaches) {
+        if row.target.phase != SharedPhase::Owned {
+            let target = map.fs.target(row.target.target);
+            return Err(
+                refuse(Code::BadArgument, host).why(format!("{target} is on its way to another host"))
+            );
+        }
+    }
+    let shared = rows.shared().filter(reaches).map(|row| row.target.target);
+    let sets = rows.replicas().filter(|row| row.set.member(host).is_some()).map(|row| row.set.target);
+    match shared.chain(sets).find(|target| rows.is_restored(*target)) {
+        Some(target) => Err(refuse(Code::RestoredTarget, host)
+            .why(format!("it is not known yet how {} stands", map.fs.target(target)))),
+        None => Ok(()),
+    }
+}
+
+/// The owner under its new name counts as the next owner: it waits for the lease of the former one, or for the block that it has released.
+fn shared_of(row: &SharedRow, from: &str, to: &str) -> SharedRow {
+    let mut target: SharedTarget = row.target.clone();
+    for host in target.hosts.iter_mut().filter(|host| host.host == from) {
+        *host = SharedHost { host: to.to_owned(), ..host.clone() };
+    }
+    if target.owner == from {
+        target.owner = to.to_owned();
+        target.turn += 1;
+    }
+    SharedRow { target, ..row.clone() }
+}
+
+fn set_of(set: &ReplicaSetState, from: &str, to: &str) -> ReplicaSetState {
+    let mut next = set.clone();
+    next.epoch += 1;
+    let serves = set.primary == from;
+    for member in next.members.iter_mut().filter(|member| member.host == from) {
+        member.host = to.to_owned();
+        if !serves {
+            member.role = MemberRole::Learner;
+        }
+    }
+    if serves {
+        next.primary = to.to_owned();
+    }
+    next
+}
+
+/// A daemon has shown that it goes by its new name: the former one is refused from now on.
+pub(crate) fn complete(rows: &Rows, proof: &Proof, now_s: i64) -> Vec<Change> {
+    let is_it = |row: &&RenamedRow| row.key == proof.key.0 && row.to == proof.host;
+    let Some(row) = rows.renamed().find(is_it) else { return Vec::new() };
+    let ends_s = rows.host(&row.to).map_or(0, |host| host.certificate_ends_s);
+    let former = RemovedRow {
+        key: proof.key.under_name(&row.from).0,
+        host: row.from.clone(),
+        until_s: ends_s.max(certificate_ends_s(now_s)) + KEPT_S,
+    };
+    let has_both = |nodemap: &&Nodemap| nodemap.hosts.contains(&row.from) && nodemap.hosts.contains(&row.to);
+    let nodemaps = rows.nodemaps().filter(has_both).map(|nodemap| {
+        let mut nodemap = nodemap.clone();
+        nodemap.hosts.retain(|host| *host != row.from);
+        Change::Nodemap(Box::new(nodemap))
+    });
+    [Change::Removed(former), Change::NoRenamed(row.key)].into_iter().chain(nodemaps).collect()
+}
+
+/// Refuses a host that shows a name which it has no more: its daemon renews the certificate then.
+pub(crate) fn check_name(rows: &Rows, proof: Option<&Proof>) -> Result<()> {
+    let Some(proof) = proof else { return Ok(()) };
+    let Some(row) = rows.host_of_key(&proof.key.0).filter(|row| row.name != proof.host) else {
+        return Ok(());
+    };
+    Err(Fault::new(Code::HostRenamed)
+        .subject(proof.host.clone())
+        .why(format!("its name is {} now", row.name)))
+}
+
+/// The map with the new name in the place of the former one; `None` if it does not name that.
+pub(crate) fn in_map(map: &Map, from: &str, to: &str) -> Option<Map> {
+    let mut next = map.clone();
+    next.version += 1;
+    for entry in &mut next.targets {
+        let set = &mut entry.replicas;
+        let lists = [&mut set.in_sync, &mut set.learners, &mut set.standby];
+        let others = lists.into_iter().flat_map(|list| list.iter_mut());
+        for host in others.chain(std::iter::once(&mut set.primary)).filter(|host| *host == from) {
+            *host = to.to_owned();
+        }
+    }
+    if let Some(at) = next.hosts.iter().position(|host| host.name == from) {
+        let mut entry = next.hosts.remove(at);
+        entry.name = to.to_owned();
+        next.hosts.retain(|host| host.name != to);
+        next.hosts.push(entry);
+        next.hosts.sort_by(|a, b| a.name.cmp(&b.name));
+    }
+    let is_same = next.targets == map.targets && next.hosts == map.hosts;
+    (!is_same).then_some(next)
+}
+
+#[cfg(test)]
+mod tests;
