@@ -9,7 +9,7 @@ use brindle_auth::{Authority, HostKey, HostRole, Identity, KeyId, Name, Roles};
 use brindle_mgs::backup::{self, BACKUP_MAX_BYTES, ConfigBackup, Known, NewKey, Restored};
 use brindle_stdx::Seams;
 use brindle_stdx::disk::read_file;
-use brindle_types::{Code, Fault, Result};
+use brindle_types::{Code, Fault, FsName, Nid, Result};
 
 use crate::access;
 use crate::enrolment::{ClusterFile, Daemon, IDENTITY_FILE, SERVE_FILE, make_conf, refuse_existing};
@@ -137,26 +137,41 @@ pub fn restore(seams: &Seams, wanted: &Restore) -> Result<Done> {
     if is_new_host {
         // After the MGT: a try that was interrupted leaves no identity whose key the MGT does not have.
         let authority = Authority::from_pem(&backup.authority)?;
-        let name = Name { cluster: authority.cluster(), host: wanted.host.clone(), roles };
-        let certificate = authority.issue(&name, &key.public(), now_s)?;
-        let identity = Identity::new(key, certificate, authority.certificate().to_vec())?;
         make_conf(&wanted.conf)?;
         let daemon = Daemon { listen: &wanted.address, port: Some(wanted.port), dir: Some(&wanted.dir) };
         daemon.write(&wanted.conf)?;
-        let nids = listens(&wanted.address, wanted.port)?;
-        let file = ClusterFile {
-            cluster: authority.cluster().to_string(),
-            host: wanted.host.clone(),
-            fs: superblock.fs.clone(),
-            mgs: nids.iter().map(ToString::to_string).collect(),
-        };
-        file.write(&wanted.conf)?;
-        write_secret(&wanted.conf.join(IDENTITY_FILE), &identity.to_pem())?;
+        let own = OwnHost { name: &wanted.host, conf: &wanted.conf, key, roles };
+        own.write(&authority, &superblock.fs, &listens(&wanted.address, wanted.port)?, now_s)?;
     }
     Ok(done(backup))
 }
 
-fn removed_keys(files: &[PathBuf]) -> Result<BTreeSet<[u8; 32]>> {
+/// The host that gets the MGT, with its key.
+pub(crate) struct OwnHost<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) conf: &'a Path,
+    pub(crate) key: HostKey,
+    pub(crate) roles: Roles,
+}
+
+impl OwnHost<'_> {
+    /// Writes its identity and the file of its cluster. The identity is written last.
+    pub(crate) fn write(self, authority: &Authority, fs: &FsName, mgs: &[Nid], now_s: i64) -> Result<()> {
+        let name = Name { cluster: authority.cluster(), host: self.name.to_owned(), roles: self.roles };
+        let certificate = authority.issue(&name, &self.key.public(), now_s)?;
+        let identity = Identity::new(self.key, certificate, authority.certificate().to_vec())?;
+        let file = ClusterFile {
+            cluster: authority.cluster().to_string(),
+            host: self.name.to_owned(),
+            fs: fs.clone(),
+            mgs: mgs.iter().map(ToString::to_string).collect(),
+        };
+        file.write(self.conf)?;
+        write_secret(&self.conf.join(IDENTITY_FILE), &identity.to_pem())
+    }
+}
+
+pub(crate) fn removed_keys(files: &[PathBuf]) -> Result<BTreeSet<[u8; 32]>> {
     let mut keys = BTreeSet::new();
     for file in files {
         keys.extend(access::removed_in(file)?.into_iter().map(|key| key.0));

@@ -30,6 +30,7 @@ pub mod service;
 pub mod shared;
 pub mod slurm;
 pub mod spare;
+pub mod superblocks;
 pub mod system;
 pub mod target_dir;
 pub mod users;

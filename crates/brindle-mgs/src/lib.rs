@@ -22,6 +22,7 @@ mod limits;
 pub mod liveness;
 mod ops;
 mod replica;
+pub mod rebuilt;
 mod restored;
 pub mod shared;
 mod store;

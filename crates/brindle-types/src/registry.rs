@@ -296,6 +296,8 @@ codes! {
         "The configuration of the cluster was restored from a backup, which may be older than the last change of who serves the target. Until all its hosts have told what lies on their disks, nobody is given it anew: it could be a host that lacks acknowledged changes. Clients wait. If a host is lost for good, the message says how to go on without it.";
     5065 BadConfigBackup EINVAL "not a whole backup of a configuration" "take another file, or make a new backup: brindle cluster backup"
         "The file is no backup of a cluster's configuration, or it was cut off or changed: its checksum is wrong, or what it has cannot be read. Nothing was made from it.";
+    5066 SuperblocksContradict EINVAL "the superblocks of the hosts contradict each other" ""
+        "A configuration that is made anew from superblocks needs each target once, with one identity, of one file system, and each copy of it that was complete. The message names the directories that do not go together. Leave out those that are old (--leave-out HOST:DIR), and say which hosts are lost for good (--lost HOST).";
     5070 NumberNotMapped EPERM "the user or group has no number in the file system" ""
         "The nodemap of this host maps its user and group numbers to those of the file system, and this one has no mapping. So nothing can be given to it, and no ACL can name it. Give the file to a user or group that is mapped, or ask an administrator for a mapping: brindle nodemap set NAME --map-uid, --map-gid. An owner without a number at this host is shown as nobody (65534); his name cannot be given back.";
     5071 UserNotMapped EACCES "this host may not ask for this user" ""

@@ -33,6 +33,8 @@ pub fn all() -> Vec<Entry> {
         entry::<cluster::InitView>(),
         entry::<cluster::backup::BackupView>(),
         entry::<cluster::backup::RestoreView>(),
+        entry::<brindle_host::superblocks::SuperblocksView>(),
+        entry::<cluster::superblocks::RebuildView>(),
         entry::<brindle_admin::limits::LimitsView>(),
         entry::<brindle_admin::limits::LimitChanged>(),
         entry::<hosts::NewTokenView>(),

@@ -65,6 +65,7 @@ mod spares;
 mod standby;
 mod stripes;
 mod support;
+mod superblocks;
 mod thrash;
 mod tiering;
 mod tiering_import;

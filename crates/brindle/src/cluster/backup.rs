@@ -13,7 +13,7 @@ use brindle_types::ids::DEFAULT_PORT;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{MGT_DIR, OwnArgs};
+use super::{MGT_DIR, OwnArgs, superblocks};
 use crate::exit::Done;
 use crate::format::runtime;
 use crate::output::{Output, print_json};
@@ -39,31 +39,58 @@ pub struct BackupArgs {
 #[command(
     after_help = "Example: brindle cluster restore --from /backup/scratch-config.2026-11-29 --dry-run\n\
                         Only when no MGS of the cluster has its configuration any more. This host takes the address of the MGS host that was lost. \
-                        Targets with copies or a standby host are served when all their hosts have told what they have."
+                        Targets with copies or a standby host are served when all their hosts have told what they have.\n\
+                        Where there is no backup either: on each host that has targets, brindle cluster superblocks -o json > HOST.json; then here:\n  \
+                        brindle cluster restore --from-superblocks h2.json --from-superblocks h3.json --dry-run"
 )]
 pub struct RestoreArgs {
     /// The backup
-    #[arg(long, value_name = "FILE")]
-    from: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "from_superblocks")]
+    from: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) superblocks: FromSuperblocks,
     /// Directory that becomes the MGT
     #[arg(long, value_name = "DIR", default_value = MGT_DIR)]
-    dir: PathBuf,
+    pub(super) dir: PathBuf,
     /// Address that other hosts reach this one at; needed where it has several
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
     /// Port of the MGS
     #[arg(long, default_value_t = DEFAULT_PORT)]
-    port: u16,
+    pub(super) port: u16,
     /// A server's list of removed hosts, /etc/brindle/identity.removed: who was removed after the backup stays out
     #[arg(long, value_name = "FILE")]
-    removed: Vec<PathBuf>,
+    pub(super) removed: Vec<PathBuf>,
     #[command(flatten)]
-    own: OwnArgs,
+    pub(super) own: OwnArgs,
     /// Only say what would happen
     #[arg(long)]
-    dry_run: bool,
+    pub(super) dry_run: bool,
     #[command(flatten)]
-    output: Output,
+    pub(super) output: Output,
+}
+
+/// Arguments for a configuration of which no backup is left.
+#[derive(clap::Args)]
+pub struct FromSuperblocks {
+    /// Make the configuration anew from what the hosts have: a file of each, made with brindle cluster superblocks -o json
+    #[arg(long, value_name = "FILE", conflicts_with = "from")]
+    pub(super) from_superblocks: Vec<PathBuf>,
+    /// The authority of the cluster with its key, authority.pem of any MGT; without it all hosts have to join again
+    #[arg(long, value_name = "FILE", requires = "from_superblocks")]
+    pub(super) authority: Option<PathBuf>,
+    /// A host that is lost for good, although records of copies name it
+    #[arg(long, value_name = "HOST", requires = "from_superblocks")]
+    pub(super) lost: Vec<String>,
+    /// A directory of a target that does not count
+    #[arg(long, value_name = "HOST:DIR", requires = "from_superblocks", value_parser = place)]
+    pub(super) leave_out: Vec<(String, String)>,
+}
+
+/// `HOST:DIR`.
+fn place(text: &str) -> std::result::Result<(String, String), String> {
+    let (host, dir) = text.split_once(':').ok_or("a directory is given as HOST:DIR")?;
+    Ok((host.to_owned(), dir.to_owned()))
 }
 
 /// A backup that was made.
@@ -144,8 +171,9 @@ pub fn restore(args: &RestoreArgs) -> Result<Done> {
     let runtime = runtime()?;
     let seams = brindle_stdx::real::seams(runtime.handle().clone());
     let host = args.own.host();
+    let Some(file) = &args.from else { return superblocks::restore(&seams, args, address) };
     let wanted = Restore {
-        file: args.from.clone(),
+        file: file.clone(),
         dir: PathBuf::from(crate::cli::text(&args.dir)?),
         conf: args.own.conf.clone(),
         host: host.clone(),

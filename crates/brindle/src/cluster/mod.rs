@@ -4,6 +4,7 @@ pub mod apply;
 pub mod backup;
 pub mod join;
 pub mod restart;
+pub mod superblocks;
 
 use std::path::{Path, PathBuf};
 
@@ -48,6 +49,8 @@ pub enum Command {
     Backup(backup::BackupArgs),
     /// Make the MGT of a cluster from a backup, in place of one that was lost
     Restore(backup::RestoreArgs),
+    /// Show the targets that lie on this host, as their superblocks say; for restore --from-superblocks
+    Superblocks(superblocks::Args),
     /// Move the configuration of a cluster whose MGS is stopped from its disk to etcd
     MoveConfig(MoveConfigArgs),
 }
@@ -150,12 +153,12 @@ pub struct OwnArgs {
     name: Option<String>,
     /// Where the files of this host go
     #[arg(long, value_name = "DIR", default_value = CONF_DIR)]
-    conf: PathBuf,
+    pub(crate) conf: PathBuf,
 }
 
 impl OwnArgs {
     /// The command that starts the daemon of this host.
-    fn how_to_serve(&self) -> String {
+    pub(super) fn how_to_serve(&self) -> String {
         if self.conf == Path::new(CONF_DIR) {
             return "systemctl enable --now brindle-serve     (or, to try it: brindle serve)".to_owned();
         }
@@ -163,7 +166,7 @@ impl OwnArgs {
         format!("brindle serve --config {conf}/serve.toml --identity {conf}/identity.pem")
     }
 
-    fn host(&self) -> String {
+    pub(super) fn host(&self) -> String {
         self.name.clone().unwrap_or_else(brindle_host::name)
     }
 }
@@ -228,6 +231,7 @@ pub fn run(command: &Command) -> Result<Done> {
         Command::Restart(args) => restart::run(args),
         Command::Backup(args) => backup::backup(args),
         Command::Restore(args) => backup::restore(args),
+        Command::Superblocks(args) => superblocks::list(args),
         Command::MoveConfig(args) => move_config(args),
     }
 }
