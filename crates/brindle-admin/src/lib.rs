@@ -9,6 +9,7 @@
 pub mod document;
 pub mod cluster_file;
 pub mod drain;
+pub mod durability;
 pub mod events;
 pub mod fsck;
 pub mod fullness;

@@ -7,6 +7,7 @@ use brindle_types::units::format_bytes;
 use brindle_types::{Code, Fault, Result, Role};
 use brindle_wire::map::{Map, TargetEntry};
 use brindle_wire::mds::session::TargetInfoResp;
+use brindle_wire::mgs::durability::Mode;
 use brindle_wire::mgs::replica::ListReplicasResp;
 use brindle_wire::mgs::shared::ListSharedResp;
 use futures_util::future::{join, join_all, join3};
@@ -14,6 +15,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::document::FaultView;
+use crate::durability;
 use crate::fullness::{self, Fullness};
 use crate::place::Place;
 use crate::rails::{self, RailView};
@@ -108,6 +110,8 @@ pub struct TargetView {
     pub total_bytes: u64,
     /// Bytes still available.
     pub available_bytes: u64,
+    /// Moment at which its changes are answered: `relaxed`, `sync` or `scratch`; empty where it does not tell.
+    pub durability: String,
     /// Release of its server; empty where it does not answer.
     pub version: String,
     /// Counters of the target, by name.
@@ -122,6 +126,11 @@ impl Target {
             Ok(info) => &info.state,
             Err(_) => "unreachable",
         }
+    }
+
+    /// Moment at which its changes are answered, by name; empty where it does not tell.
+    pub fn durability(&self) -> &'static str {
+        self.info.as_ref().ok().and_then(durability::told).map_or("", Mode::name)
     }
 
     /// Whether an OST has its file system not to itself.
@@ -154,6 +163,7 @@ impl Target {
             clients: info.map_or(0, |i| i.clients),
             total_bytes: info.map_or(0, |i| i.total_bytes),
             available_bytes: info.map_or(0, |i| i.available_bytes),
+            durability: self.durability().to_owned(),
             version: info.map_or_else(String::new, |i| i.version.clone()),
             counters: info.map(|i| i.counters.iter().cloned().collect()).unwrap_or_default(),
         }

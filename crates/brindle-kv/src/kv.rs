@@ -120,7 +120,7 @@ impl Kv {
     /// Waits until a reply that shows state up to `pos` may leave, by the store's [`DurabilityMode`].
     pub async fn wait_reply(&self, pos: LogPos) -> Result<()> {
         let durability = match self.engine.log.mode() {
-            DurabilityMode::Relaxed => Durability::Written,
+            DurabilityMode::Relaxed | DurabilityMode::Scratch => Durability::Written,
             DurabilityMode::Sync => Durability::Synced,
         };
         self.wait(pos, durability).await
@@ -195,6 +195,11 @@ impl Kv {
     /// Completes when the log has stopped, with the reason. Never completes while the store is healthy.
     pub async fn until_failed(&self) -> Fault {
         self.engine.log.until_failed().await
+    }
+
+    /// The durability mode.
+    pub fn mode(&self) -> DurabilityMode {
+        self.engine.log.mode()
     }
 
     /// Changes the durability mode of an open store.

@@ -201,6 +201,8 @@ impl Log {
     pub fn set_mode(&self, mode: DurabilityMode) {
         *self.mode.lock() = mode;
         self.publish();
+        // What was let grow old is synced now.
+        self.work.notify_one();
     }
 
     pub fn failed(&self) -> Option<Fault> {
@@ -400,6 +402,9 @@ impl Log {
 
     /// Relaxed mode: something unsynced is too old.
     fn holds_replies_back(&self) -> bool {
+        if self.mode() == DurabilityMode::Scratch {
+            return false;
+        }
         let oldest = self.group.lock().oldest();
         oldest.is_some_and(|at| self.seams.now().ms_since(at) > UNSYNCED_AGE_MAX_MS)
     }
@@ -541,7 +546,8 @@ impl Log {
             return false;
         }
         let wanted = self.wanted.load(Ordering::Acquire) > self.synced.load(Ordering::Acquire);
-        wanted || oldest.is_some_and(|at| self.seams.now().ms_since(at) >= SYNC_AFTER_MS)
+        let by_age = self.mode() != DurabilityMode::Scratch;
+        wanted || (by_age && oldest.is_some_and(|at| self.seams.now().ms_since(at) >= SYNC_AFTER_MS))
     }
 
     fn next_due_ms(&self) -> Option<u64> {
@@ -549,6 +555,7 @@ impl Log {
             let group = self.group.lock();
             (group.oldest(), group.spare)
         };
+        let oldest = oldest.filter(|_| self.mode() != DurabilityMode::Scratch);
         let sync = oldest.map(|at| SYNC_AFTER_MS.saturating_sub(self.seams.now().ms_since(at)).max(1));
         let space = match spare {
             Spare::NoSpace(at) => Some(SPACE_RETRY_MS.saturating_sub(self.seams.now().ms_since(at)).max(1)),

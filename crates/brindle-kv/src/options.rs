@@ -22,6 +22,9 @@ pub enum DurabilityMode {
     Relaxed,
     /// Replies wait for [`Durability::Synced`].
     Sync,
+    /// Replies wait for [`Durability::Written`], whatever is unsynced: what was written is synced with the next checkpoint, or when something must not
+    /// leave before its cause is on the device.
+    Scratch,
 }
 
 /// Options of a store. [`KvOptions::new`] gives the defaults.

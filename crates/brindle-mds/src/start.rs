@@ -3,10 +3,13 @@
 use std::sync::Arc;
 
 use brindle_config::Superblock;
+use brindle_kv::DurabilityMode;
 use brindle_net::Transport;
 use brindle_stdx::Seams;
+use brindle_targets::durability::TargetMode;
 use brindle_targets::{Gate, Member, Place, member};
 use brindle_types::{Fault, Nid, Result, Role};
+use brindle_wire::mgs::durability::Mode;
 
 use crate::cluster::{self, OstTargets};
 use crate::config::{Config, Identity};
@@ -116,6 +119,16 @@ struct Starting {
     transport: Arc<dyn Transport>,
     superblock: Superblock,
     targets: Arc<OstTargets>,
+    mode: Arc<TargetMode>,
+}
+
+/// The mode of the store for that of the target.
+pub(crate) fn stored(mode: Mode) -> DurabilityMode {
+    match mode {
+        Mode::Relaxed => DurabilityMode::Relaxed,
+        Mode::Sync => DurabilityMode::Sync,
+        Mode::Scratch => DurabilityMode::Scratch,
+    }
 }
 
 /// Serves the MDT in `config.dir`. Returns when it listens; if the file system's id is not known yet (the first start),
@@ -123,7 +136,14 @@ struct Starting {
 pub async fn start(config: Config, seams: Seams, transport: Arc<dyn Transport>) -> Result<Handle> {
     let superblock = member::load(&seams, &config.dir, Role::Mdt)?;
     let targets = OstTargets::new(&seams, transport.clone(), &config.host, &superblock);
-    let starting = Starting { config, seams, transport, superblock, targets };
+    let (target, mut config) = (superblock.target, config);
+    let mode = Arc::new(match &config.lease {
+        // The next owner of the device finds only what is on it.
+        Some(_) => TargetMode::fixed(target, Mode::Sync),
+        None => TargetMode::begin(&seams, targets.directory(), target, &config.dir).await?,
+    });
+    config.durability = stored(mode.now());
+    let starting = Starting { config, seams, transport, superblock, targets, mode };
     if starting.config.seat.is_some() {
         return start_as_primary(starting).await;
     }
@@ -136,7 +156,7 @@ pub async fn start(config: Config, seams: Seams, transport: Arc<dyn Transport>) 
 
 /// Serves the primary of a replica set, unless another member becomes that meanwhile.
 async fn start_as_primary(starting: Starting) -> Result<Handle> {
-    let Starting { config, seams, transport, superblock, targets } = &starting;
+    let Starting { config, seams, transport, superblock, targets, .. } = &starting;
     let identity = Identity::of(superblock);
     let around = (superblock.fs_id, transport.clone(), targets.directory().clone());
     let (led, report) = leading::take_over(config, &identity, seams, around).await?;
@@ -159,7 +179,7 @@ async fn start_as_primary(starting: Starting) -> Result<Handle> {
 
 impl Starting {
     async fn serve(self, engine: Engine, led: Option<Led>) -> Result<Handle> {
-        let Starting { config, seams, transport, superblock, targets } = self;
+        let Starting { config, seams, transport, superblock, targets, mode } = self;
         let identity = Identity::of(&superblock);
         let place = Place {
             dir: config.dir.clone(),
@@ -184,8 +204,12 @@ impl Starting {
         let service = MdsService::new(mdt.clone(), connections, gate.clone());
         let serving = (gate, targets.directory().clone());
         let member = Member::serve(&seams, transport, (superblock, place), serving, service.clone()).await?;
+        let mdt_seams = seams.clone();
         let handle = Handle { member, service, led };
         handle.run_background(&targets);
+        let (mdt, followed) = (handle.mdt().clone(), targets.directory().clone());
+        let told = move |mode| mdt.engine().set_mode(stored(mode));
+        handle.member.spawn("mds.durability", mode.follow(mdt_seams, followed, told));
         if fs_is_known {
             handle.member.join_later();
         } else {

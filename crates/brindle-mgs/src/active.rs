@@ -21,6 +21,7 @@ use brindle_wire::map::Map;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
+use crate::durability::Durability;
 use crate::events::{self, Events};
 use crate::hosts::{self, Hosts};
 use crate::limits::Limits;
@@ -265,6 +266,7 @@ impl Standing {
             gate: self.gate.clone(),
             events: Events::open(store.clone(), &self.superblock.fs).await?,
             limits: Limits::open(store.clone(), &self.superblock.fs).await?,
+            durability: Durability::open(store.clone(), &self.superblock.fs).await?,
             store: MapStore::open(store, &self.superblock).await?,
             superblock: self.superblock.clone(),
             leadership,

@@ -9,6 +9,7 @@ use brindle_types::{Code, Fault, Result, TargetId};
 use brindle_wire::Op;
 use brindle_wire::frame::{Frame, decode_body, encode_body};
 use brindle_wire::log_level::MgsLogLevelReq;
+use brindle_wire::mgs::durability::ChangeDurabilityReq;
 use brindle_wire::mgs::limit::ChangeLimitReq;
 use brindle_wire::mgs::replica::ChangeInSyncReq;
 use brindle_wire::mgs::scrub::NoteScrubReq;
@@ -102,7 +103,7 @@ async fn body(mgs: &Arc<Mgs>, conn: &ServerConn, frame: &Frame) -> Result<Bytes>
     }
 }
 
-/// Operations about nodemaps and limits.
+/// Operations about nodemaps, limits and durability.
 async fn rules(mgs: &Arc<Mgs>, conn: &ServerConn, frame: &Frame, op: Op) -> Result<Bytes> {
     match op {
         Op::WatchNodemaps => reply(ops::nodemap::watch(mgs, conn, decode_body(&frame.body)?).await),
@@ -120,6 +121,17 @@ async fn rules(mgs: &Arc<Mgs>, conn: &ServerConn, frame: &Frame, op: Op) -> Resu
             let request: ChangeLimitReq = decode_body(&frame.body)?;
             let subject = request.change.name().to_owned();
             audited(conn, "change limit", &subject, ops::limit::change(mgs, request).await)
+        }
+        Op::WatchDurability => reply(ops::durability::watch(mgs, conn, decode_body(&frame.body)?).await),
+        Op::ChangeDurability => {
+            let request: ChangeDurabilityReq = decode_body(&frame.body)?;
+            let subject = format!("{} {}", request.target, request.mode);
+            let changed = ops::durability::change(mgs, request.clone()).await;
+            if request.is_dry_run {
+                reply(changed)
+            } else {
+                audited(conn, "change durability", &subject, changed)
+            }
         }
         op => Err(Fault::new(Code::UnknownOp)
             .subject(mgs.superblock.name())

@@ -16,13 +16,14 @@
 mod active;
 pub mod backup;
 mod dispatch;
+mod durability;
 mod events;
 pub mod hosts;
 mod limits;
 pub mod liveness;
 mod ops;
-mod replica;
 pub mod rebuilt;
+mod replica;
 mod restored;
 pub mod shared;
 mod store;
@@ -122,6 +123,7 @@ pub(crate) struct Mgs {
     gate: Arc<Gate>,
     store: MapStore,
     limits: limits::Limits,
+    durability: durability::Durability,
     events: events::Events,
     liveness: Mutex<Liveness>,
     waiters: Semaphore,

@@ -161,7 +161,7 @@ pub fn passage(op: Op) -> Passage {
         Op::ChangeReplicas | Op::ChangeInSync | Op::ShowReplica | Op::ListSpares => AtOnce,
         Op::ChangeSpare | Op::WatchNodemaps | Op::ListNodemaps | Op::ChangeNodemap => AtOnce,
         Op::WatchMappedNodemaps | Op::ListMappedNodemaps | Op::ChangeMappedNodemap => AtOnce,
-        Op::WatchLimits | Op::ChangeLimit => AtOnce,
+        Op::WatchLimits | Op::ChangeLimit | Op::WatchDurability | Op::ChangeDurability => AtOnce,
         Op::RecallNotice | Op::InvalidateNotice | Op::LayoutNotice | Op::ReportNotice => AtOnce,
         Op::SessionEndNotice | Op::SettleNotice | Op::LeaseNotice | Op::ClosedNotice => AtOnce,
         Op::NodeRegister | Op::NodeOrder => AtOnce,

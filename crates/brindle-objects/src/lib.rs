@@ -41,7 +41,7 @@ mod resum;
 mod seek;
 mod settle;
 mod store;
-mod sync;
+pub mod sync;
 mod truncate;
 mod verify;
 mod write;

@@ -66,6 +66,19 @@ impl ObjectStore {
         Ok(synced)
     }
 
+    /// Answers as [`ObjectStore::sync`] does, and syncs nothing.
+    pub async fn synced_in_words(&self, ids: &[ObjectId]) -> Result<Synced, Fault> {
+        let mut synced = Synced { boot_term: 0, exists: Vec::new(), allocated_bytes: 0 };
+        for id in ids {
+            let object = self.ready(*id).await?;
+            let state = object.state.lock();
+            synced.exists.push(state.exists());
+            synced.allocated_bytes += state.allocated_bytes();
+        }
+        synced.boot_term = self.boot_term();
+        Ok(synced)
+    }
+
     async fn sync_one(&self, id: ObjectId) -> Result<(bool, u64), Fault> {
         let object = self.ready(id).await?;
         self.sync_object(&object).await?;

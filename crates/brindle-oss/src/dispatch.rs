@@ -49,7 +49,7 @@ pub async fn dispatch(oss: &Arc<Oss>, op: Op, call: &Call) -> Result<Answer> {
         Op::Allocate => punch::handle_allocate(oss, call, decode_body(&call.frame.body)?).await,
         Op::CopyRange => copy_range::handle(oss, call, decode_body(&call.frame.body)?).await,
         Op::TruncateObject => plain(call, |req| truncate::handle(oss, req)).await,
-        Op::SyncObjects => plain(call, |req| sync::handle(oss, req)).await,
+        Op::SyncObjects => plain(call, |req| sync::handle(oss, call.conn.principal().kind, req)).await,
         Op::StatObjects => plain(call, |req| stat::handle(oss, req)).await,
         Op::ReplicaAttach => plain(call, |req| following::attach(oss, &call.conn, req)).await,
         Op::ReplicaLease => plain(call, |req| following::lease(oss, &call.conn, req)).await,

@@ -11,6 +11,7 @@ use brindle_net::latch::Latch;
 use brindle_net::{ServerConn, Service, Transport};
 use brindle_objects::ObjectStore;
 use brindle_stdx::{BoxFuture, Seams};
+use brindle_targets::durability::TargetMode;
 use brindle_targets::{Directory, Gate};
 use brindle_types::Result;
 use brindle_wire::Op;
@@ -39,6 +40,8 @@ pub struct Around {
     pub shares_its_disk: bool,
     /// Member of a replica set, if the OST is one.
     pub replica: Option<Arc<Replica>>,
+    /// The moment at which changes are answered.
+    pub mode: Arc<TargetMode>,
 }
 
 /// An OST behind its connections.
@@ -79,6 +82,8 @@ pub struct Oss {
     pub transport: Arc<dyn Transport>,
     /// Member of a replica set, if the OST is one.
     pub replica: Option<Arc<Replica>>,
+    /// The moment at which changes are answered.
+    pub mode: Arc<TargetMode>,
     /// Held by whoever asks the MDT for them.
     pub learning: tokio::sync::Mutex<()>,
 }
@@ -93,7 +98,7 @@ impl Oss {
         seams: Seams,
         around: Around,
     ) -> Arc<Oss> {
-        let Around { dir, transport, shares_its_disk, replica } = around;
+        let Around { dir, transport, shares_its_disk, replica, mode } = around;
         Arc::new(Oss {
             disk: DiskHealth::new(seams.clock.clone()),
             store,
@@ -113,6 +118,7 @@ impl Oss {
             dir,
             transport,
             replica,
+            mode,
             learning: tokio::sync::Mutex::default(),
         })
     }

@@ -2,11 +2,14 @@
 
 use std::sync::{Arc, Weak};
 
+use brindle_config::Superblock;
 use brindle_net::Transport;
 use brindle_objects::{ObjectStore, StoreConfig};
 use brindle_stdx::Seams;
+use brindle_targets::durability::TargetMode;
 use brindle_targets::{Directory, Gate, Introduction, Member, Place, Plain, member, replica};
 use brindle_types::{Code, Fault, Nid, Result, Role};
+use brindle_wire::mgs::durability::Mode;
 use brindle_wire::mgs::replica::MemberPhase;
 
 use crate::collect;
@@ -98,24 +101,18 @@ pub async fn start(config: Config, seams: Seams, transport: Arc<dyn Transport>) 
         superblock.fs_id = targets.map().fetch().await?.fs_id;
         superblock.save(&*seams.disk, &config.dir)?;
     }
+    let mode = match &config.lease {
+        // A store whose replies wait for syncs anyway.
+        Some(_) => TargetMode::fixed(superblock.target, Mode::Sync),
+        None => TargetMode::begin(&seams, &targets, superblock.target, &config.dir).await?,
+    };
     let store_config = StoreConfig {
         root: config.dir.clone(),
         fs_id: superblock.fs_id,
         replies: config.replies,
         is_member: config.seat.is_some(),
     };
-    if let Some(seat) = &config.seat {
-        // Before anything is opened: what is not the right disk is not touched.
-        let record = seat.check_record(&*seams.disk, &config.dir)?;
-        seat.tell(|told| told.recorded_epoch = record.epoch);
-    } else if ReplicaRecord::load(&*seams.disk, &config.dir)?.epoch > 0 {
-        // Other members may have what this one lacks.
-        return Err(Fault::new(Code::OlderSet)
-            .subject(format!("{} in {}", superblock.name(), config.dir))
-            .why("it is a member of a replica set, and was to be served as the only copy")
-            .data("nothing was changed")
-            .next("restore a newer configuration: brindle cluster restore"));
-    }
+    check_member(&seams, &config, &superblock)?;
     let store = ObjectStore::open(seams.clone(), store_config).await?;
     if let Some(seat) = &config.seat {
         let set = seat.set();
@@ -132,7 +129,13 @@ pub async fn start(config: Config, seams: Seams, transport: Arc<dyn Transport>) 
         targets: targets.clone(),
     };
     let replica = config.seat.clone().map(|seat| Replica::new(seat, &seams, member_around(), &store));
-    let around = Around { dir: config.dir.clone(), transport: transport.clone(), shares_its_disk, replica };
+    let around = Around {
+        dir: config.dir.clone(),
+        transport: transport.clone(),
+        shares_its_disk,
+        replica,
+        mode: Arc::new(mode),
+    };
     let oss = Oss::new(store, targets.clone(), gate.clone(), superblock.clone(), seams.clone(), around);
     let service = Arc::new(OssService(oss.clone()));
     let Config { dir, listen, rails, advertise, host, places, lease, .. } = config;
@@ -143,6 +146,8 @@ pub async fn start(config: Config, seams: Seams, transport: Arc<dyn Transport>) 
     let member = Member::serve(&seams, transport, (superblock, place), (gate, targets), service).await?;
     let handle = Handle { member: Arc::new(member), oss };
     handle.oss.store.start_background();
+    let (mode, targets) = (handle.oss.mode.clone(), handle.oss.targets.clone());
+    handle.member.spawn("oss.durability", mode.follow(handle.oss.seams.clone(), targets, |_| {}));
     let store = handle.oss.store.clone();
     handle.member.fails_with("oss.failed", async move { store.until_failed().await });
     if handle.oss.replica.is_some() {
@@ -152,6 +157,22 @@ pub async fn start(config: Config, seams: Seams, transport: Arc<dyn Transport>) 
         serve(&handle.oss, &handle.member);
     }
     Ok(handle)
+}
+
+/// Refuses the disk of another member, and a member that was to be served alone. Nothing was opened so far.
+fn check_member(seams: &Seams, config: &Config, superblock: &Superblock) -> Result<()> {
+    if let Some(seat) = &config.seat {
+        let record = seat.check_record(&*seams.disk, &config.dir)?;
+        seat.tell(|told| told.recorded_epoch = record.epoch);
+    } else if ReplicaRecord::load(&*seams.disk, &config.dir)?.epoch > 0 {
+        // Other members may have what this one lacks.
+        return Err(Fault::new(Code::OlderSet)
+            .subject(format!("{} in {}", superblock.name(), config.dir))
+            .why("it is a member of a replica set, and was to be served as the only copy")
+            .data("nothing was changed")
+            .next("restore a newer configuration: brindle cluster restore"));
+    }
+    Ok(())
 }
 
 /// Begins what only the server of a target does.

@@ -9,6 +9,7 @@
 
 pub mod caller;
 pub mod directory;
+pub mod durability;
 pub mod gate;
 pub mod limits;
 pub mod log_level;

@@ -458,10 +458,10 @@ codes! {
         "Only a cluster that was made by brindle cluster init can let hosts join, give out tokens and tell hosts what to serve. Targets that were made by brindle format are served by brindle serve --dir.";
     8019 UnknownHost ENOENT "no such host has joined" "list the hosts: brindle node list"
         "No host of this name has joined the cluster.";
-
-    // 9xxx: bugs
     8020 HostRenamed EACCES "the host goes by another name now" "start its daemon: it takes the new certificate by itself"
         "An administrator has given the host another name: brindle node rename. Its daemon gets a certificate for that name and starts anew; from then on certificates for the former name are refused everywhere.";
+
+    // 9xxx: bugs
     9001 Bug EIO "internal error" "please report this with the log"
         "An internal check failed. That is a defect of Brindle; data that was synced is safe.";
     9002 UnknownCode EIO "a fault of a newer version" "upgrade this side"

@@ -1,5 +1,6 @@
 //! Messages of the MGS: the map, and [`hosts`].
 
+pub mod durability;
 pub mod hosts;
 pub mod id_map;
 pub mod limit;

@@ -220,6 +220,8 @@ ops! {
     462 ChangeMappedNodemap "change_mapped_nodemap" plain [Administrator];
     470 WatchLimits "watch_limits" plain [Mdt Ost Administrator];
     471 ChangeLimit "change_limit" plain [Administrator];
+    472 WatchDurability "watch_durability" plain [Mdt Ost Administrator];
+    473 ChangeDurability "change_durability" plain [Administrator];
     // 500-599: server to client, on the client's own connection
     500 RecallNotice "recall_notice" plain [Mdt];
     501 InvalidateNotice "invalidate_notice" plain [Mdt];

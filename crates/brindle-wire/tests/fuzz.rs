@@ -193,6 +193,8 @@ try_all![
     brindle_wire::mgs::id_map::ChangeMappedNodemapReq,
     brindle_wire::mgs::limit::WatchLimitsReq,
     brindle_wire::mgs::limit::ChangeLimitReq,
+    brindle_wire::mgs::durability::WatchDurabilityReq,
+    brindle_wire::mgs::durability::ChangeDurabilityReq,
     brindle_wire::job::MdtSharesReq,
     brindle_wire::job::OstSharesReq,
     brindle_wire::mds::rights::SessionRightsReq,

@@ -18,7 +18,7 @@ mod waits;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use brindle_kv::LogPos;
+use brindle_kv::{DurabilityMode, LogPos};
 use brindle_net::latch::Latch;
 use brindle_stdx::Seams;
 use brindle_types::attr::Time;
@@ -423,6 +423,14 @@ impl Mdt {
     /// Waits until everything acknowledged so far survives a power cut.
     pub async fn synced(&self) -> Result<()> {
         self.engine.wait_synced(self.engine.last_pos()).await
+    }
+
+    /// What fsync waits for: as [`Mdt::synced`], but nothing where the MDT is `scratch`.
+    pub async fn synced_as_asked(&self) -> Result<()> {
+        match self.engine.mode() {
+            DurabilityMode::Scratch => self.engine.wait_reply(self.engine.last_pos()).await,
+            DurabilityMode::Relaxed | DurabilityMode::Sync => self.synced().await,
+        }
     }
 
     /// Runs a slotted request exactly once: `work` if it is new, else the reply it got before.

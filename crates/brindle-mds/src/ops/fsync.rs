@@ -18,6 +18,6 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: FsyncReq) -> Result<Empty> {
         Ok(Empty {})
     });
     let done = done.await?;
-    mdt.synced().await?;
+    mdt.synced_as_asked().await?;
     Ok(done)
 }

@@ -53,7 +53,7 @@ pub async fn handle_write(mdt: &Mdt, call: &Call, req: InlineWriteReq) -> Result
     });
     let done = done.await?;
     if req.sync {
-        mdt.synced().await?;
+        mdt.synced_as_asked().await?;
     }
     Ok(done)
 }

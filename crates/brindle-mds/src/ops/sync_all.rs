@@ -8,6 +8,6 @@ use crate::mdt::{Call, Mdt};
 
 /// Waits until the log is on the device.
 pub async fn handle(mdt: &Mdt, _call: &Call, _req: SyncAllReq) -> Result<Empty> {
-    mdt.synced().await?;
+    mdt.synced_as_asked().await?;
     Ok(Empty {})
 }

@@ -1,7 +1,9 @@
 //! target_info: which target this is, and how it does.
 
+use brindle_kv::DurabilityMode;
 use brindle_types::{Fault, Result};
 use brindle_wire::mds::session::TargetInfoResp;
+use brindle_wire::mgs::durability::{self, Mode};
 
 use crate::mdt::Mdt;
 use crate::ops::policy;
@@ -43,6 +45,7 @@ pub async fn handle(mdt: &Mdt) -> Result<TargetInfoResp> {
         ("locks", locks as u64),
         ("lock_waiters", lock_waiters as u64),
         ("waits", mdt.waits().list().len() as u64),
+        (durability::COUNTER, mode_of(mdt.engine().mode()).number().into()),
     ];
     Ok(TargetInfoResp {
         name: mdt.identity().name(),
@@ -55,6 +58,15 @@ pub async fn handle(mdt: &Mdt) -> Result<TargetInfoResp> {
         available_bytes: space.available_bytes,
         counters: counters.map(|(name, n)| (name.to_owned(), n)).to_vec(),
     })
+}
+
+/// The mode of a store, by the name that people know.
+pub fn mode_of(mode: DurabilityMode) -> Mode {
+    match mode {
+        DurabilityMode::Relaxed => Mode::Relaxed,
+        DurabilityMode::Sync => Mode::Sync,
+        DurabilityMode::Scratch => Mode::Scratch,
+    }
 }
 
 fn state(failed: &Option<Fault>, recovering: bool, hears_few: bool, available_bytes: u64) -> &'static str {

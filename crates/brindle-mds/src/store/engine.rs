@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use brindle_kv::{Kv, KvOptions, LogPos, OpenReport, Snapshot};
+use brindle_kv::{DurabilityMode, Kv, KvOptions, LogPos, OpenReport, Snapshot};
 use brindle_stdx::Seams;
 use brindle_stdx::disk::{Disk, DiskSpace, parent};
 use brindle_types::{Code, Fault, Result};
@@ -129,6 +129,16 @@ impl Engine {
     /// Waits until everything up to `pos` survives a power cut.
     pub async fn wait_synced(&self, pos: LogPos) -> Result<()> {
         self.kv.wait_synced(pos).await
+    }
+
+    /// The moment at which replies leave.
+    pub fn mode(&self) -> DurabilityMode {
+        self.kv.mode()
+    }
+
+    /// Changes the moment at which replies leave.
+    pub fn set_mode(&self, mode: DurabilityMode) {
+        self.kv.set_mode(mode);
     }
 
     /// Counters of the store.

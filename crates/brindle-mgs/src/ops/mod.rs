@@ -1,6 +1,7 @@
 //! A file for each operation.
 
 pub(crate) mod change_target;
+pub(crate) mod durability;
 pub(crate) mod events;
 pub(crate) mod get_map;
 pub(crate) mod heartbeat;

@@ -7,7 +7,7 @@ use brindle_types::Result;
 use brindle_wire::oss::punch::{AllocateReq, PunchReq};
 use brindle_wire::oss::replica::ReplicaChange;
 
-use super::{Copies, Outcome, check_end, once, plain_body};
+use super::{Copies, check_end, once, plain_body, sync};
 use crate::dispatch::{Answer, Call};
 use crate::replica::leading::Forward;
 use crate::service::Oss;
@@ -27,7 +27,9 @@ pub async fn handle(oss: &Arc<Oss>, call: &Call, req: PunchReq) -> Result<Answer
     let punched = once(oss, call, req.object, range, plain_body, copies, async |store, turn| {
         store.punch(&op, req.keep_space, turn).await
     });
-    punched.await.map(Outcome::plain)
+    let punched = punched.await?;
+    sync::before_answer(oss, op.object).await?;
+    Ok(punched.plain())
 }
 
 /// Reserves space for a range.
@@ -46,5 +48,7 @@ pub async fn handle_allocate(oss: &Arc<Oss>, call: &Call, req: AllocateReq) -> R
     let allocated = once(oss, call, req.object, 0..0, plain_body, copies, async |store, turn| {
         store.allocate(&op, req.keep_len, turn).await
     });
-    allocated.await.map(Outcome::plain)
+    let allocated = allocated.await?;
+    sync::before_answer(oss, op.object).await?;
+    Ok(allocated.plain())
 }

@@ -3,6 +3,7 @@
 use brindle_types::{Code, Fault, Result, Role, SessionId};
 use brindle_wire::map::TargetEntry;
 use brindle_wire::mds::session::{TargetInfoReq, TargetInfoResp, term_counter};
+use brindle_wire::mgs::durability;
 
 use crate::service::Oss;
 
@@ -26,8 +27,10 @@ pub async fn handle(oss: &Oss, _req: TargetInfoReq) -> Result<TargetInfoResp> {
     let known =
         [("known_damaged_blocks", known.damaged_blocks), ("known_missing_objects", known.missing_objects)];
     let shares = ("shares_its_disk".to_owned(), u64::from(oss.shares_its_disk));
+    let mode = (durability::COUNTER.to_owned(), oss.mode.now().number().into());
     let refused = ("refused_callers".to_owned(), oss.gate.refused_callers());
-    let counters = counters.chain([shares, refused, oss.gate.accepts_anybody()]).chain(terms_of_mdts(oss));
+    let counters =
+        counters.chain([shares, mode, refused, oss.gate.accepts_anybody()]).chain(terms_of_mdts(oss));
     let counters = counters.chain(known.map(|(name, n)| (name.to_owned(), n))).chain(oss.scrub.counters(oss));
     let counters = counters.chain(objects.map(|(name, n)| (name.to_owned(), n))).collect();
     Ok(TargetInfoResp {

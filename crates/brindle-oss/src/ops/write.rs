@@ -11,7 +11,7 @@ use brindle_wire::oss::replica::ReplicaChange;
 use brindle_wire::oss::write::{WriteReq, WriteResp, room_bytes};
 use bytes::Bytes;
 
-use super::{Copies, Outcome, check_end, once};
+use super::{Copies, Outcome, check_end, once, sync};
 use crate::dispatch::{Answer, Call};
 use crate::replica::leading::Forward;
 use crate::service::Oss;
@@ -31,7 +31,7 @@ pub async fn handle(oss: &Arc<Oss>, call: &Call, req: WriteReq) -> Result<Answer
         Some(claim) => oss.store.covers((session, epoch), claim, room),
         None => Ok(false),
     };
-    let mut spent_bytes = 0;
+    let (mut spent_bytes, object) = (0, req.object);
     let range = req.offset..req.offset.saturating_add(data.len() as u64);
     let copies = Copies {
         // Whole blocks: their checksums are what members are compared by.
@@ -58,7 +58,9 @@ pub async fn handle(oss: &Arc<Oss>, call: &Call, req: WriteReq) -> Result<Answer
         };
         store.write(&op, turn).await
     });
-    let change = match written.await? {
+    let written = written.await?;
+    sync::before_answer(oss, object).await?;
+    let change = match written {
         Outcome::Made(change) => change,
         Outcome::Stored(body) => return Ok(Answer::plain(body)),
     };

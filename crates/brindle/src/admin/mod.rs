@@ -17,6 +17,7 @@ pub mod target_list;
 pub mod target_replica;
 pub mod target_replica_move;
 pub mod target_scrub;
+pub mod target_set;
 pub mod target_shared;
 pub mod top;
 pub mod why;

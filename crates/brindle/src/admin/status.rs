@@ -154,6 +154,21 @@ fn page(report: &Report) -> String {
             sharing.join(", ")
         );
     }
+    for (mode, taken) in [
+        ("sync", "takes nothing that was answered"),
+        ("scratch", "may take everything that was not written down by chance, fsync or not"),
+    ] {
+        let is_so = |target: &&Target| target.durability() == mode;
+        let names: Vec<String> =
+            report.targets.iter().filter(is_so).map(|t| report.map.fs.target(t.entry.id)).collect();
+        if !names.is_empty() {
+            let _ = writeln!(
+                page,
+                " notes: durability {mode}, a power cut of all copies {taken}: {}",
+                names.join(", ")
+            );
+        }
+    }
     let open = those(Target::accepts_anybody);
     if !open.is_empty() {
         let _ = writeln!(

@@ -4,7 +4,9 @@ use brindle_types::Result;
 
 use super::ask::{self, servers};
 use super::place::{PlaceArgs, one};
-use super::{target_add, target_assign, target_drain, target_replica, target_scrub, target_shared};
+use super::{
+    target_add, target_assign, target_drain, target_replica, target_scrub, target_set, target_shared,
+};
 use crate::exit::Done;
 use crate::format::runtime;
 use crate::output::{Output, print_json, table};
@@ -30,6 +32,8 @@ pub enum Command {
     /// Read everything on OSTs and mend what is damaged: start, stop, status
     #[command(subcommand)]
     Scrub(target_scrub::Command),
+    /// Change when targets answer: durability relaxed, sync or scratch; programs go on
+    Set(target_set::Args),
     /// Move everything off an OST, and give it no new files
     Drain(target_drain::DrainArgs),
     /// Give an OST that was drained new files again
@@ -58,6 +62,7 @@ pub fn run(command: Command) -> Result<Done> {
         Command::Failback(args) => target_shared::failback(&args),
         Command::Replica(command) => target_replica::run(&command),
         Command::Scrub(command) => target_scrub::run(&command),
+        Command::Set(args) => target_set::run(&args),
         Command::Drain(args) => target_drain::drain(&args),
         Command::Undrain(args) => target_drain::undrain(&args),
         Command::Remove(args) => target_drain::remove(&args),

@@ -1,0 +1,118 @@
+//! The durability of a target: a long poll at the MGS for as long as the target is served, and a file in its directory for a start without the MGS.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use brindle_stdx::{Disk, Seams};
+use brindle_types::{Code, Result, TargetId};
+use brindle_wire::mgs::durability::{KeptMode, Mode, WatchDurabilityReq};
+
+use crate::Directory;
+use crate::replica::kept;
+
+/// File of the mode, in the directory of the target.
+const FILE: &str = "durability";
+/// Longest wait for the MGS when a target starts.
+const START_MS: u64 = 1_000;
+/// Longest time that the MGS holds a question.
+const POLL_MS: u32 = 10_000;
+/// Additional time for the answer.
+const GRACE_MS: u64 = 5_000;
+/// Pause after a question that was not answered, or at once.
+const PAUSE_MS: u64 = 1_000;
+/// Pause after an MGS of an earlier release has said that it knows of no modes.
+const NOTHING_PAUSE_MS: u64 = 30_000;
+
+/// The mode of a target.
+pub struct TargetMode {
+    target: TargetId,
+    dir: String,
+    mode: AtomicU8,
+    /// Set where the mode is not for the MGS to say.
+    is_fixed: bool,
+}
+
+impl TargetMode {
+    /// The mode that never changes.
+    pub fn fixed(target: TargetId, mode: Mode) -> TargetMode {
+        TargetMode { target, dir: String::new(), mode: AtomicU8::new(mode.number()), is_fixed: true }
+    }
+
+    /// The mode of the target in `dir`: what the MGS says now, or what is on file where it does not answer soon.
+    pub async fn begin(
+        seams: &Seams,
+        targets: &Directory,
+        target: TargetId,
+        dir: &str,
+    ) -> Result<TargetMode> {
+        let kept: Option<KeptMode> = kept::load(&*seams.disk, &path(dir), "the durability of the target")?;
+        let mode = AtomicU8::new(kept.unwrap_or_default().mode.number());
+        let own = TargetMode { target, dir: dir.to_owned(), mode, is_fixed: false };
+        let request = WatchDurabilityReq { known_version: 0, wait_ms: 0 };
+        match targets.mgs().probe_within(&request, START_MS).await {
+            Ok(answer) => own.take(&*seams.disk, answer.modes.unwrap_or_default().of(target)),
+            Err(fault) => {
+                tracing::debug!(code = %fault.code, "the MGS does not tell the durability: {fault}")
+            }
+        }
+        Ok(own)
+    }
+
+    /// The mode now.
+    pub fn now(&self) -> Mode {
+        Mode::from_number(self.mode.load(Ordering::Acquire)).unwrap_or_default()
+    }
+
+    /// Goes by a mode from now on, and keeps it.
+    fn take(&self, disk: &dyn Disk, mode: Mode) {
+        if self.mode.swap(mode.number(), Ordering::AcqRel) == mode.number() {
+            return;
+        }
+        tracing::info!(target_name = %self.target, %mode, "changes are answered by another durability");
+        if let Err(fault) = kept::save(disk, &path(&self.dir), &KeptMode { mode }) {
+            tracing::warn!(code = %fault.code, "cannot keep the durability of the target: {fault}");
+        }
+    }
+
+    /// Goes by what the MGS of `targets` says, for as long as the target is served. `changed` hears of each mode.
+    pub async fn follow(
+        self: Arc<TargetMode>,
+        seams: Seams,
+        targets: Arc<Directory>,
+        changed: impl Fn(Mode) + Send,
+    ) {
+        if self.is_fixed {
+            return;
+        }
+        let mut known_version = 0;
+        loop {
+            let request = WatchDurabilityReq { known_version, wait_ms: POLL_MS };
+            let asked = seams.now();
+            let patience_ms = u64::from(POLL_MS) + GRACE_MS;
+            match seams.timeout_ms(patience_ms, targets.mgs().probe(&request)).await {
+                Some(Ok(answer)) => {
+                    let is_new = answer.version != known_version;
+                    known_version = answer.version;
+                    if let Some(modes) = answer.modes {
+                        self.take(&*seams.disk, modes.of(self.target));
+                        changed(self.now());
+                    }
+                    if !is_new && seams.now().ms_since(asked) < PAUSE_MS {
+                        // The MGS has too many who wait.
+                        seams.sleep_ms(PAUSE_MS).await;
+                    }
+                }
+                Some(Err(fault)) if fault.code == Code::UnknownOp => seams.sleep_ms(NOTHING_PAUSE_MS).await,
+                Some(Err(fault)) => {
+                    tracing::debug!(code = %fault.code, "the MGS does not tell the durability: {fault}");
+                    seams.sleep_ms(PAUSE_MS).await;
+                }
+                None => targets.map().mgs_is_silent(),
+            }
+        }
+    }
+}
+
+fn path(dir: &str) -> String {
+    format!("{dir}/{FILE}")
+}
