@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use brindle_layout::{inherit_layout, plan};
-use brindle_types::layout::{Component, EOF};
+use brindle_types::layout::{COMPONENTS_MAX, Component, EOF};
 use brindle_types::{ChangeKind, Code, Fault, LayoutPolicy, Pair, Result, StripePolicy};
 use brindle_wire::mds::migrate::{AVOID_MAX, MigrateReq, MigrateResp, PIECE_BYTES_MAX};
 use brindle_wire::notify::LayoutNotice;
@@ -185,7 +185,15 @@ fn ask_for(t: &mut Txn<'_>, file: &mut Inode, part: &Component) -> Result<()> {
     if part.start == 0 {
         part.osts = t.mdt().osts().place(&part.asked)?;
     }
-    body.layout.components = brindle_layout::relocated(&body.layout.components, &part);
+    let components = brindle_layout::relocated(&body.layout.components, &part);
+    if components.len() > COMPONENTS_MAX {
+        return Err(Fault::new(Code::BadStripe)
+            .subject(ino.fid().to_string())
+            .why(format!("its layout would have more than {COMPONENTS_MAX} components"))
+            .data("nothing was changed")
+            .next("make it one again: lfs migrate"));
+    }
+    body.layout.components = components;
     body.layout.epoch = epoch;
     body.layout_gen += 1;
     inode::put(t, file)?;

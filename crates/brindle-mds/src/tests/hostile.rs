@@ -1,9 +1,11 @@
 //! Hosts that are not trusted fully, whose root speaks the protocol by hand.
 
 use brindle_net::Limits;
-use brindle_types::{Code, Ino};
+use brindle_types::layout::COMPONENTS_MAX;
+use brindle_types::{Code, Ino, LayoutPolicy, StripePolicy};
 use brindle_wire::mds::close::CloseReq;
 use brindle_wire::mds::convert::ConvertReq;
+use brindle_wire::mds::migrate::MigrateReq;
 use brindle_wire::mds::open::OpenReq;
 use brindle_wire::mds::quota::{QuotaOwner, QuotaRoomReq, QuotaSetReq, QuotaUseReq, RoomUse};
 use brindle_wire::mds::report::{ReportReq, WriteReport};
@@ -157,6 +159,27 @@ fn a_handle_is_not_opened_twice_for_different_access() {
         rig.ask(B, open(RW)).await.expect("the same once more");
         rig.close(B, ino, 7).await.expect("closed");
         rig.ask(B, open(RO)).await.expect("the number is free");
+        rig.verify();
+    });
+}
+
+#[test]
+fn a_layout_does_not_grow_piece_by_piece_without_end() {
+    run(async {
+        let rig = Rig::new().await;
+        let ino = rig.create(A, Ino::ROOT, "f", RW).await.expect("made").attr.ino;
+        let ask = async |n: u64| {
+            let stripe = StripePolicy { count: Some(1 + (n % 2) as i32), ..StripePolicy::default() };
+            let (policy, copy_max_bytes) = (Some(LayoutPolicy::from(stripe)), 64 << 10);
+            let offset = (64 << 20) - n * (64 << 10);
+            rig.ask(A, MigrateReq { ino, offset, policy, avoid: Vec::new(), copy_max_bytes, cred: root() })
+                .await
+        };
+        let mut refused = None;
+        for n in 0..2 * COMPONENTS_MAX as u64 {
+            refused = refused.or(code(ask(n).await));
+        }
+        assert_eq!(refused, Some(Code::BadStripe));
         rig.verify();
     });
 }
