@@ -212,19 +212,19 @@ fn removed_file(identity: &Path) -> PathBuf {
     identity.with_extension(REMOVED_EXTENSION)
 }
 
-/// Removed keys that are on file; none where there is no file. One that cannot be read is told of: the MGS has it.
-pub fn on_file(identity: &Path) -> BTreeSet<KeyId> {
+/// Removed keys that are on file; none where there is no file. One that cannot be read is refused: hosts would be let in that were removed.
+pub fn on_file(identity: &Path) -> Result<BTreeSet<KeyId>> {
+    const WHAT: &str = "cannot read the removed hosts in";
     let path = removed_file(identity);
+    let subject = path.display().to_string();
+    let next = "remove the file while the MGS can be reached: it has them";
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,
-        Err(e) => {
-            if e.kind() != std::io::ErrorKind::NotFound {
-                tracing::warn!(path = %path.display(), error = %e, "cannot read the list of removed hosts");
-            }
-            return BTreeSet::new();
-        }
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
+        Err(e) => return Err(Fault::io(Code::StoreDamaged, WHAT, subject, &e).next(next)),
     };
-    text.lines().filter_map(parse_key).collect()
+    keys_in(&text)
+        .map_err(|why| Fault::new(Code::StoreDamaged).what(WHAT).subject(subject).why(why).next(next))
 }
 
 /// Removed keys in a file that a server keeps (`identity.removed`), all of it read or refused.
@@ -232,18 +232,24 @@ pub fn removed_in(path: &Path) -> Result<BTreeSet<KeyId>> {
     let shown = path.display().to_string();
     let text = std::fs::read_to_string(path)
         .map_err(|e| Fault::io(Code::BadArgument, "cannot read", shown.clone(), &e))?;
-    let lines = text.lines().map(|line| parse_key(line).ok_or(line));
-    lines.collect::<std::result::Result<_, _>>().map_err(|line| {
+    keys_in(&text).map_err(|why| {
         Fault::new(Code::BadArgument)
             .what("cannot use the list of removed keys")
             .subject(shown)
-            .why(format!("'{}' is not a key", line.chars().take(80).collect::<String>()))
+            .why(why)
             .data("nothing was changed")
     })
 }
 
+/// Keys, one a line; or the reason why these are none.
+fn keys_in(text: &str) -> std::result::Result<BTreeSet<KeyId>, String> {
+    let lines = text.lines().map(|line| parse_key(line).ok_or(line));
+    let keys: std::result::Result<_, _> = lines.collect();
+    keys.map_err(|line| format!("'{}' is not a key", line.chars().take(80).collect::<String>()))
+}
+
 fn keep(identity: &Path, keys: &BTreeSet<KeyId>) {
-    if *keys == on_file(identity) {
+    if on_file(identity).is_ok_and(|known| known == *keys) {
         return;
     }
     let text: String = keys.iter().map(|key| hex(&key.0) + "\n").collect();
@@ -381,12 +387,22 @@ mod tests {
     fn removed_keys_are_kept_in_a_file() {
         let dir = tempfile::tempdir().unwrap();
         let identity = dir.path().join("identity.pem");
-        assert_eq!(on_file(&identity), BTreeSet::new());
+        assert_eq!(on_file(&identity).unwrap(), BTreeSet::new());
         let keys = BTreeSet::from([KeyId([1; 32]), KeyId([0xab; 32])]);
         keep(&identity, &keys);
-        assert_eq!(on_file(&identity), keys);
-        std::fs::write(removed_file(&identity), "nonsense\n\u{e9}\n").unwrap();
-        assert_eq!(on_file(&identity), BTreeSet::new());
+        assert_eq!(on_file(&identity).unwrap(), keys);
+        // Hosts that were removed would be let in otherwise.
+        let damaged: [&[u8]; 3] = [b"nonsense\n", "\u{e9}\n".as_bytes(), b"\xff\xfe"];
+        for bytes in damaged {
+            std::fs::write(removed_file(&identity), bytes).unwrap();
+            assert_eq!(on_file(&identity).unwrap_err().code, Code::StoreDamaged);
+        }
+        std::fs::remove_file(removed_file(&identity)).unwrap();
+        std::fs::create_dir(removed_file(&identity)).unwrap();
+        assert_eq!(on_file(&identity).unwrap_err().code, Code::StoreDamaged, "it is no file");
+        std::fs::remove_dir(removed_file(&identity)).unwrap();
+        keep(&identity, &keys);
+        assert_eq!(on_file(&identity).unwrap(), keys);
     }
 
     #[test]

@@ -342,13 +342,13 @@ fn a_removed_host_is_out_at_once_and_stays_out() {
         tokio::select! {
             () = following => {}
             () = async {
-                while access::on_file(&path).is_empty() {
+                while access::on_file(&path).expect("read").is_empty() {
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }
             } => {}
         }
         let key = world.identity("oss1").current().unwrap().identity().key_id();
-        assert!(access::on_file(&path).contains(&key));
+        assert!(access::on_file(&path).expect("read").contains(&key));
     });
 }
 

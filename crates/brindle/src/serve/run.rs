@@ -357,7 +357,7 @@ async fn start_all(options: &Options, registry: &Registry, ready_json: bool) -> 
 
 /// Takes in who was removed and what hosts may do, as far as it is on file.
 fn take_from_file(identity: &IdentityFile, refuse: Option<&Path>, removed: &RemovedKeys) -> Result<()> {
-    removed.replace(access::on_file(identity.path()));
+    removed.replace(access::on_file(identity.path())?);
     if let Some(file) = refuse {
         removed.refuse(access::removed_in(file)?);
     }

@@ -113,7 +113,7 @@ impl Agent {
     pub async fn run(self: Arc<Self>, ready: impl FnOnce()) -> Result<()> {
         let security = security(Some(self.identity.clone()), Mode::Privacy, Process::Command);
         let removed = security.removed.clone();
-        removed.replace(access::on_file(self.identity.path()));
+        removed.replace(access::on_file(self.identity.path())?);
         let transport = Arc::new(TcpTransport::new(self.seams.clone()).over_tcp_only().secured(security));
         // The MGS tells servers and agents which hosts were removed, and mounts do not ask it.
         let roles = self.identity.current()?.identity().name().roles;

@@ -118,7 +118,7 @@ impl Hub {
         refuse_other_roles(&identity)?;
         let seams = host.seams().clone();
         let security = security(Some(identity.clone()), Mode::Privacy, Process::Server);
-        security.removed.replace(access::on_file(identity.path()));
+        security.removed.replace(access::on_file(identity.path())?);
         let removed = security.removed.clone();
         let transport = Arc::new(TcpTransport::new(seams.clone()).over_tcp_only().secured(security));
         let (registrations, waiting) = sync_channel(REGISTRATIONS_MAX);
