@@ -179,7 +179,7 @@ impl Replica {
             match link.call(&request, NO_BULK, (blocks * 4) as u32, CHANGE_LIMIT_MS).await {
                 Ok((seen, _)) => {
                     damaged.extend(seen.damaged_blocks);
-                    next = seen.next_data;
+                    next = seen.next_data.filter(|next| *next > from_block);
                 }
                 // What the disk does not return it may take.
                 Err(fault) if fault.code == Code::OstIo => {

@@ -151,12 +151,15 @@ pub(super) async fn look(oss: &Arc<Oss>, object: ObjectId, first: u64, verdict: 
         .own
         .as_ref()
         .map_or_else(Looked::default, |own| Looked { read_bytes: own.read_bytes, next: seen.next(own) });
-    if seen.is_wrong()
-        && let Some(seen) = piece.confirmed().await?
-    {
-        piece.mend(seen).await?;
+    if !seen.is_wrong() {
+        return Ok(looked);
     }
-    Ok(looked)
+    match piece.confirm_and_mend().await {
+        Err(fault) if fault.code == Code::OstIo && oss.store.failure().is_none() => {
+            piece.unread(&fault).await
+        }
+        other => other.map(|()| looked),
+    }
 }
 
 impl Piece<'_> {
@@ -188,6 +191,13 @@ impl Piece<'_> {
             }
         }
         Ok(Seen { own, theirs })
+    }
+
+    async fn confirm_and_mend(&self) -> Result<()> {
+        match self.confirmed().await? {
+            Some(seen) => self.mend(seen).await,
+            None => Ok(()),
+        }
     }
 
     /// Looks again while no change of the object is under way. `None`: all is well.
@@ -312,8 +322,8 @@ impl Piece<'_> {
                 Some(false) if self.verdict.unreadable_on.lock().insert(link.host.clone()) => {
                     self.count(link, self.whole(), Mending::Unmended);
                 }
-                Some(false) => {}
-                None => {}
+                // Counted before, or stopped meanwhile.
+                Some(false) | None => {}
             }
             return Ok(());
         }
@@ -369,9 +379,11 @@ impl Piece<'_> {
         if !own.damaged.is_empty() {
             return Ok(Mending::Unmended);
         }
-        let (answer, _) = verify_on(link, self.object, block, 1).await.map_err(There)?;
-        if answer.damaged_blocks.is_empty() {
-            return Ok(Mending::Mended);
+        match verify_on(link, self.object, block, 1).await {
+            Ok((answer, _)) if answer.damaged_blocks.is_empty() => return Ok(Mending::Mended),
+            // What its disk does not return it may take.
+            Err(fault) if fault.code != Code::OstIo => return Err(There(fault)),
+            Ok(_) | Err(_) => {}
         }
         let is_hole = sum_at(&own.sums, 0) == 0;
         let until = (offset + BLOCK).min(own.image.len_bytes);
@@ -460,7 +472,7 @@ impl Piece<'_> {
                 Err(_) => return Mending::Later,
             };
             self.oss.scrub.pause(self.oss, VERIFY_BLOCKS_MAX * BLOCK, began).await;
-            next = seen.next_data;
+            next = seen.next_data.filter(|next| *next > block);
         }
         Mending::Mended
     }
