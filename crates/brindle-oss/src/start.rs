@@ -101,11 +101,6 @@ pub async fn start(config: Config, seams: Seams, transport: Arc<dyn Transport>) 
         superblock.fs_id = targets.map().fetch().await?.fs_id;
         superblock.save(&*seams.disk, &config.dir)?;
     }
-    let mode = match &config.lease {
-        // A store whose replies wait for syncs anyway.
-        Some(_) => TargetMode::fixed(superblock.target, Mode::Sync),
-        None => TargetMode::begin(&seams, &targets, superblock.target, &config.dir).await?,
-    };
     let store_config = StoreConfig {
         root: config.dir.clone(),
         fs_id: superblock.fs_id,
@@ -113,6 +108,11 @@ pub async fn start(config: Config, seams: Seams, transport: Arc<dyn Transport>) 
         is_member: config.seat.is_some(),
     };
     check_member(&seams, &config, &superblock)?;
+    let mode = match &config.lease {
+        // A store whose replies wait for syncs anyway.
+        Some(_) => TargetMode::fixed(superblock.target, Mode::Sync),
+        None => TargetMode::begin(&seams, &targets, superblock.target, &config.dir).await?,
+    };
     let store = ObjectStore::open(seams.clone(), store_config).await?;
     if let Some(seat) = &config.seat {
         let set = seat.set();

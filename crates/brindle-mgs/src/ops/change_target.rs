@@ -2,6 +2,7 @@
 
 use brindle_types::{Code, Fault, Result, Role, TargetId};
 use brindle_wire::map::{Map, REMOVED_MAX, RemovedTarget};
+use brindle_wire::mgs::durability::Mode;
 use brindle_wire::mgs::{ChangeTargetReq, ChangeTargetResp, TargetChange};
 
 use crate::Mgs;
@@ -12,6 +13,8 @@ pub(crate) async fn handle(mgs: &Mgs, req: ChangeTargetReq) -> Result<ChangeTarg
     let changed = mgs.store.modify(|map| decide(map, &req)).await?;
     if changed && req.change == TargetChange::Remove {
         super::hosts::forget_target(mgs, TargetId::ost(req.ost)).await?;
+        // Another target that gets the index begins as any other.
+        mgs.durability.change(TargetId::ost(req.ost), Mode::default(), false).await?;
     }
     let map = mgs.map_now();
     if changed {
