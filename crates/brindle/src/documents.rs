@@ -17,6 +17,11 @@ fn entry<T: Document>() -> Entry {
 
 /// All of them.
 pub fn all() -> Vec<Entry> {
+    [of_clusters(), others()].concat()
+}
+
+/// Those of the manager, burst buffers and clusters.
+fn of_clusters() -> Vec<Entry> {
     vec![
         entry::<brindle_manager::alerts::store::AlertsView>(),
         entry::<brindle_manager::api::views::UsersView>(),
@@ -49,6 +54,12 @@ pub fn all() -> Vec<Entry> {
         entry::<brindle_admin::replica_move::ReplicaMoveView>(),
         entry::<brindle_admin::shared::SharedView>(),
         entry::<brindle_admin::durability::DurabilityView>(),
+    ]
+}
+
+/// Those of single machines, of files, and of what is done for a while.
+fn others() -> Vec<Entry> {
+    vec![
         entry::<changelog::ChangelogView>(),
         entry::<changelog::ClearedView>(),
         entry::<changelog::DeregisteredView>(),

@@ -142,6 +142,13 @@ fn page(report: &Report) -> String {
     let damage = report.damage();
     let damage = if damage.is_empty() { "no known data errors" } else { &damage };
     let _ = writeln!(page, "errors: {damage}");
+    page.push_str(&notes(report));
+    page
+}
+
+/// What an administrator should know, and what is no problem.
+fn notes(report: &Report) -> String {
+    let mut page = String::new();
     let those = |which: fn(&Target) -> bool| -> Vec<&str> {
         let told = report.targets.iter().filter(|t| which(t));
         told.filter_map(|t| Some(t.info.as_ref().ok()?.name.as_str())).collect()

@@ -325,21 +325,8 @@ async fn start_all(options: &Options, registry: &Registry, ready_json: bool) -> 
         // Before anybody is let in.
         cluster.follow(&how, None)?;
     }
-    let (mut running, mut targets) = (Vec::new(), Vec::new());
-    for (n, found) in (0..).zip(found) {
-        let port = if options.port == 0 { 0 } else { options.port.saturating_add(n) };
-        let service = patient(service::start(&how, &found, port), &found, ready_json).await?;
-        if let (Service::Mgs(_), Some(cluster)) = (&service, &mut cluster) {
-            cluster.follow(&how, Some(service.nid()))?;
-        }
-        show(registry, &service);
-        targets.push(ServedTarget {
-            name: found.superblock.name(),
-            nid: service.nid().to_string(),
-            dir: found.dir.clone(),
-        });
-        running.push(Running { service, _lock: found.lock });
-    }
+    let starting = Starting { how: &how, port: options.port, registry, ready_json };
+    let (running, targets) = starting.all(found, cluster.as_mut()).await?;
     registered(&running).await?;
     let naming = cluster.as_ref().filter(|_| options.assigned).map(|cluster| Naming {
         seams: how.seams.clone(),
@@ -353,6 +340,41 @@ async fn start_all(options: &Options, registry: &Registry, ready_json: bool) -> 
         None => None,
     };
     Ok(Served { running, targets, daemon, naming, _daemon_lock: daemon_lock })
+}
+
+/// How targets are started.
+struct Starting<'a> {
+    how: &'a How,
+    /// Port of the first one; 0 for any free one for each.
+    port: u16,
+    registry: &'a Registry,
+    ready_json: bool,
+}
+
+impl Starting<'_> {
+    /// Starts what directories hold, in their order.
+    async fn all(
+        &self,
+        found: Vec<Found>,
+        mut cluster: Option<&mut OfTheCluster>,
+    ) -> Result<(Vec<Running>, Vec<ServedTarget>)> {
+        let (mut running, mut targets) = (Vec::new(), Vec::new());
+        for (n, found) in (0..).zip(found) {
+            let port = if self.port == 0 { 0 } else { self.port.saturating_add(n) };
+            let service = patient(service::start(self.how, &found, port), &found, self.ready_json).await?;
+            if let (Service::Mgs(_), Some(cluster)) = (&service, &mut cluster) {
+                cluster.follow(self.how, Some(service.nid()))?;
+            }
+            show(self.registry, &service);
+            targets.push(ServedTarget {
+                name: found.superblock.name(),
+                nid: service.nid().to_string(),
+                dir: found.dir.clone(),
+            });
+            running.push(Running { service, _lock: found.lock });
+        }
+        Ok((running, targets))
+    }
 }
 
 /// Takes in who was removed and what hosts may do, as far as it is on file.
