@@ -2,6 +2,8 @@
 //!
 //! Ids of sessions and instances are numbers: Slurm takes anything else for 0, and charges every buffer with the sum of all.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use crate::pool::Pool;
@@ -101,14 +103,14 @@ pub struct RealSize {
 }
 
 impl Pools {
-    /// The pools as they are now.
-    pub fn of(pools: &[Pool]) -> Pools {
+    /// The pools as they are now. What is free on bricks of hosts that are `away` is nobody's to have.
+    pub fn of(pools: &[Pool], away: &BTreeSet<String>) -> Pools {
         let answer = |pool: &Pool| PoolAnswer {
             id: pool.name.clone(),
             units: "bytes".to_owned(),
             granularity: pool.granule_bytes,
             quantity: pool.granules(),
-            free: pool.free_granules(),
+            free: pool.free_granules_without(away),
         };
         Pools { pools: pools.iter().map(answer).collect() }
     }
@@ -137,9 +139,9 @@ mod tests {
     #[test]
     fn answers_have_the_form_that_slurm_reads() {
         let mut pool = Pool::new("default", 16 << 20);
-        pool.add_brick("b0", Brick { dir: "/b0".to_owned(), bytes: 1 << 30 }).unwrap();
-        pool.allocate(33 << 20).unwrap();
-        let pools = json(&Pools::of(&[pool]));
+        pool.add_brick("b0", Brick { dir: "/b0".to_owned(), bytes: 1 << 30, node: None }).unwrap();
+        pool.allocate(33 << 20, &BTreeSet::new()).unwrap();
+        let pools = json(&Pools::of(&[pool], &BTreeSet::new()));
         let wanted =
             r#"{"pools":[{"id":"default","units":"bytes","granularity":16777216,"quantity":64,"free":61}]}"#;
         assert_eq!(pools, wanted);

@@ -4,7 +4,7 @@
 //! counts pools in granules. Invariant: the slices of a brick never exceed its capacity, and a pool refuses a buffer only where the
 //! granules that are free on all bricks together are too few.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use brindle_types::units::format_bytes;
 use brindle_types::{Code, Fault, Result};
@@ -29,6 +29,16 @@ pub struct Brick {
     pub dir: String,
     /// Bytes that buffers may have of it.
     pub bytes: u64,
+    /// The host that it is on; `None`: the orchestrator's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+}
+
+impl Brick {
+    /// Whether it is on one of these hosts.
+    fn is_on(&self, nodes: &BTreeSet<String>) -> bool {
+        self.node.as_ref().is_some_and(|node| nodes.contains(node))
+    }
 }
 
 /// A part of a brick that belongs to a buffer.
@@ -43,6 +53,9 @@ pub struct Slice {
     /// Size that its target was made for, where that is larger; the target is kept from using more than `bytes`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_bytes: Option<u64>,
+    /// The host of the brick; `None`: the orchestrator's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
 }
 
 impl Slice {
@@ -105,7 +118,8 @@ impl Pool {
             let size = format_bytes(old.bytes);
             return Err(refused(format!("there is one of this name: {} with {size}", old.dir)));
         }
-        if let Some((other, _)) = self.bricks.iter().find(|(_, b)| b.dir == brick.dir) {
+        if let Some((other, _)) = self.bricks.iter().find(|(_, b)| b.dir == brick.dir && b.node == brick.node)
+        {
             return Err(refused(format!("brick '{other}' has the directory {}", brick.dir)));
         }
         if brick.bytes < self.granule_bytes {
@@ -116,6 +130,19 @@ impl Pool {
         Ok(())
     }
 
+    /// Removes a brick. Slices that lie in it go with it: whoever asks has made sure that no buffer needs them.
+    pub fn remove_brick(&mut self, name: &str) -> Result<Brick> {
+        let removed = self.bricks.remove(name).ok_or_else(|| {
+            Fault::new(Code::BadArgument)
+                .what("no brick of this pool is called")
+                .subject(name.to_owned())
+                .data("nothing was changed")
+                .next("list them: brindle bb brick list")
+        })?;
+        self.slices.retain(|slice| slice.brick != name);
+        Ok(removed)
+    }
+
     /// Granules of all bricks.
     pub fn granules(&self) -> u64 {
         self.bricks.values().map(|brick| brick.bytes / self.granule_bytes).sum()
@@ -124,6 +151,18 @@ impl Pool {
     /// Granules that no buffer has.
     pub fn free_granules(&self) -> u64 {
         self.bricks.keys().map(|name| self.free_of(name)).sum()
+    }
+
+    /// Granules that no buffer has, on bricks of other hosts than these.
+    pub fn free_granules_without(&self, away: &BTreeSet<String>) -> u64 {
+        let reached = self.bricks.iter().filter(|(_, brick)| !brick.is_on(away));
+        reached.map(|(name, _)| self.free_of(name)).sum()
+    }
+
+    /// Free granules of each brick on other hosts than these.
+    fn free_without(&self, away: &BTreeSet<String>) -> impl Iterator<Item = (u64, String)> {
+        let reached = self.bricks.iter().filter(|(_, brick)| !brick.is_on(away));
+        reached.map(|(name, _)| (self.free_of(name), name.clone()))
     }
 
     /// Free granules of a brick.
@@ -139,13 +178,13 @@ impl Pool {
     }
 
     /// Gives a new buffer its slices: equal ones on as many bricks as possible; where no equal ones fit, whatever is free. Returns the
-    /// buffer's serial number and slices. A refusal changes nothing.
-    pub fn allocate(&mut self, bytes: u64) -> Result<(u64, Vec<Slice>)> {
+    /// buffer's serial number and slices. `away`: hosts whose bricks are not chosen. A refusal changes nothing.
+    pub fn allocate(&mut self, bytes: u64, away: &BTreeSet<String>) -> Result<(u64, Vec<Slice>)> {
         let wanted = bytes.max(1).div_ceil(self.granule_bytes);
-        let free = self.emptiest_first(self.bricks.keys().map(|name| (self.free_of(name), name.clone())));
+        let free = self.emptiest_first(self.free_without(away));
         let shares = equal_shares(&free, wanted)
             .or_else(|| any_shares(&free, wanted))
-            .ok_or_else(|| self.full("make", bytes))?;
+            .ok_or_else(|| self.full("make", bytes, away))?;
         let serial = self.number();
         let slices = self.new_slices(serial, shares);
         self.slices.extend(slices.iter().cloned());
@@ -160,8 +199,9 @@ impl Pool {
     }
 
     fn new_slices(&self, serial: u64, shares: Vec<(u64, String)>) -> Vec<Slice> {
-        let slice = |(granules, brick)| Slice {
+        let slice = |(granules, brick): (u64, String)| Slice {
             serial,
+            node: self.bricks.get(&brick).and_then(|brick| brick.node.clone()),
             brick,
             bytes: granules * self.granule_bytes,
             image_bytes: None,
@@ -195,15 +235,16 @@ impl Pool {
         slices
     }
 
-    /// Makes a buffer larger: first within the targets that it has, then by further slices. A refusal changes nothing.
-    pub fn grow(&mut self, serial: u64, bytes: u64) -> Result<Vec<Slice>> {
+    /// Makes a buffer larger: first within the targets that it has, then by further slices. `away`: hosts whose bricks are not
+    /// chosen. A refusal changes nothing.
+    pub fn grow(&mut self, serial: u64, bytes: u64, away: &BTreeSet<String>) -> Result<Vec<Slice>> {
         let mut slices = self.slices_of(serial);
         let have: u64 = slices.iter().map(|slice| slice.bytes).sum();
         let missing = bytes.saturating_sub(have).div_ceil(self.granule_bytes);
         let mut free: BTreeMap<String, u64> =
-            self.bricks.keys().map(|name| (name.clone(), self.free_of(name))).collect();
+            self.free_without(away).map(|(granules, name)| (name, granules)).collect();
         if missing > free.values().sum() {
-            return Err(self.full("grow", missing * self.granule_bytes));
+            return Err(self.full("grow", missing * self.granule_bytes, away));
         }
         let room_of = |slice: &Slice| (slice.image_bytes() - slice.bytes) / self.granule_bytes;
         let room: Vec<u64> = slices
@@ -226,7 +267,7 @@ impl Pool {
         if missing > 0 {
             let free = self.emptiest_first(free.into_iter().map(|(name, free)| (free, name)));
             let shares = equal_shares(&free, missing).or_else(|| any_shares(&free, missing));
-            let shares = shares.ok_or_else(|| self.full("grow", missing * self.granule_bytes))?;
+            let shares = shares.ok_or_else(|| self.full("grow", missing * self.granule_bytes, away))?;
             let count = slices.len() + shares.len();
             if count as u64 > SLICES_GROWN_MAX {
                 return Err(Fault::new(Code::GrowLimit)
@@ -268,13 +309,29 @@ impl Pool {
     }
 
     /// The refusal of a buffer that does not fit now.
-    fn full(&self, verb: &str, bytes: u64) -> Fault {
-        let free = format_bytes(self.free_granules() * self.granule_bytes);
-        Fault::new(Code::PoolFull)
+    fn full(&self, verb: &str, bytes: u64, away: &BTreeSet<String>) -> Fault {
+        let reached = self.free_granules_without(away);
+        let elsewhere = self.free_granules() - reached;
+        let free = format_bytes(reached * self.granule_bytes);
+        let fault = Fault::new(Code::PoolFull)
             .what(format!("cannot {verb} a buffer: pool"))
             .subject(self.name.clone())
             .why(format!("{free} are free, {} are asked for", format_bytes(bytes)))
-            .data("nothing was allocated")
+            .data("nothing was allocated");
+        if elsewhere == 0 {
+            return fault;
+        }
+        let hosts: BTreeSet<&str> = self
+            .bricks
+            .values()
+            .filter(|brick| brick.is_on(away))
+            .filter_map(|brick| brick.node.as_deref())
+            .collect();
+        let hosts = Vec::from_iter(hosts).join(", ");
+        let more = format_bytes(elsewhere * self.granule_bytes);
+        fault
+            .why(format!("{more} more are free on hosts that cannot be used now: {hosts}"))
+            .next("see why: brindle bb brick list; start their agents: systemctl start brindle-bb-agent")
     }
 
     /// Refuses a size that the pool could not hold if it were empty.
@@ -374,10 +431,45 @@ mod tests {
 
     const GRANULE: u64 = 16;
 
+    fn brick(dir: &str, bytes: u64) -> Brick {
+        Brick { dir: dir.to_owned(), bytes, node: None }
+    }
+
+    fn none() -> BTreeSet<String> {
+        BTreeSet::new()
+    }
+
+    #[test]
+    fn bricks_of_hosts_that_are_away_are_not_chosen_and_a_refusal_names_them() {
+        let mut pool = Pool::new("default", GRANULE);
+        for node in ["h1", "h2", "h3"] {
+            // The same directory on each host.
+            pool.add_brick(node, Brick { node: Some(node.to_owned()), ..brick("/b", 160) }).unwrap();
+        }
+        pool.add_brick("h4", Brick { node: Some("h1".to_owned()), ..brick("/b", 160) }).unwrap_err();
+        let away = BTreeSet::from(["h2".to_owned()]);
+        let (serial, slices) = pool.allocate(64, &away).unwrap();
+        let on: Vec<_> = slices.iter().map(|slice| slice.node.as_deref()).collect();
+        assert_eq!(on, [Some("h1"), Some("h3")]);
+        assert_eq!((pool.free_granules(), pool.free_granules_without(&away)), (26, 16));
+        let before = pool.clone();
+        let fault = pool.allocate(272, &away).unwrap_err();
+        assert_eq!(fault.code, Code::PoolFull);
+        assert_eq!(fault.why[1], "160 B more are free on hosts that cannot be used now: h2");
+        pool.grow(serial, 352, &away).unwrap_err();
+        assert_eq!(pool, before);
+        pool.grow(serial, 352, &none()).unwrap();
+        pool.release(serial);
+        assert_eq!(pool.free_granules(), 30);
+        pool.remove_brick("h3").unwrap();
+        assert_eq!(pool.granules(), 20);
+        pool.remove_brick("h3").unwrap_err();
+    }
+
     fn pool(bricks: &[u64]) -> Pool {
         let mut pool = Pool::new("default", GRANULE);
         for (n, bytes) in bricks.iter().enumerate() {
-            pool.add_brick(&format!("b{n}"), Brick { dir: format!("/b{n}"), bytes: *bytes }).unwrap();
+            pool.add_brick(&format!("b{n}"), brick(&format!("/b{n}"), *bytes)).unwrap();
         }
         pool
     }
@@ -389,14 +481,14 @@ mod tests {
     #[test]
     fn a_buffer_is_spread_evenly_and_a_fragmented_pool_still_gives_all_it_has() {
         let mut pool = pool(&[160, 160, 160, 160]);
-        let (serial, slices) = pool.allocate(100).unwrap();
+        let (serial, slices) = pool.allocate(100, &none()).unwrap();
         assert_eq!((serial, slices.len()), (1, 4));
         assert_eq!(slices.iter().map(|s| s.bytes).collect::<Vec<_>>(), [32, 32, 32, 16]);
         // One granule more than four equal shares have: what is left is unequal.
-        let (_, slices) = pool.allocate(33 * GRANULE).unwrap();
+        let (_, slices) = pool.allocate(33 * GRANULE, &none()).unwrap();
         assert_eq!(slices.iter().map(|s| s.bytes).sum::<u64>(), 33 * GRANULE);
         assert_eq!(pool.free_granules(), 0);
-        assert_eq!(pool.allocate(1).unwrap_err().code, Code::PoolFull);
+        assert_eq!(pool.allocate(1, &none()).unwrap_err().code, Code::PoolFull);
         pool.release(serial);
         assert_eq!(pool.free_granules(), 7);
     }
@@ -404,11 +496,11 @@ mod tests {
     #[test]
     fn bricks_are_added_once() {
         let mut pool = pool(&[160]);
-        pool.add_brick("b0", Brick { dir: "/b0".to_owned(), bytes: 160 }).unwrap();
+        pool.add_brick("b0", brick("/b0", 160)).unwrap();
         for (name, dir, bytes) in [("b0", "/b0", 320), ("c", "/b0", 160), ("a/b", "/x", 160), ("c", "/c", 15)]
         {
             let before = pool.clone();
-            pool.add_brick(name, Brick { dir: dir.to_owned(), bytes }).unwrap_err();
+            pool.add_brick(name, brick(dir, bytes)).unwrap_err();
             assert_eq!(pool, before);
         }
     }
@@ -448,7 +540,7 @@ mod tests {
         fn allocate(&mut self, bytes: u64) -> std::result::Result<(), TestCaseError> {
             let (free, before) = (self.pool.free_granules(), self.pool.clone());
             let wanted = bytes.div_ceil(GRANULE);
-            match self.pool.allocate(bytes) {
+            match self.pool.allocate(bytes, &none()) {
                 Ok((serial, slices)) => {
                     prop_assert!(serial > self.newest, "serials only rise");
                     self.newest = serial;
@@ -478,7 +570,7 @@ mod tests {
             let row = self.rows[&serial].clone();
             let have: u64 = row.iter().map(|s| s.bytes).sum();
             let (free, before) = (self.pool.free_granules(), self.pool.clone());
-            match self.pool.grow(serial, have + more) {
+            match self.pool.grow(serial, have + more, &none()) {
                 Ok(slices) => {
                     let now: u64 = slices.iter().map(|s| s.bytes).sum();
                     prop_assert_eq!(now, have + more.div_ceil(GRANULE) * GRANULE);

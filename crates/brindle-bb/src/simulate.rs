@@ -5,7 +5,7 @@
 //! buffer for as long as it ran. Room is given by [`Pool::allocate`], as to real jobs.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeSet, BinaryHeap, VecDeque};
 
 use brindle_types::units::{MIB, parse_bytes};
 use brindle_types::{Code, Fault, Result};
@@ -236,7 +236,7 @@ impl Run<'_> {
                 left.append(&mut self.waiting);
                 break;
             }
-            let Ok((serial, slices)) = self.pool.allocate(job.bytes) else {
+            let Ok((serial, slices)) = self.pool.allocate(job.bytes, &BTreeSet::new()) else {
                 left.push_back(index);
                 continue;
             };
@@ -283,7 +283,8 @@ mod tests {
     fn pool(bricks: u64, gib: u64) -> Pool {
         let mut pool = Pool::new("default", 1 << 30);
         for n in 0..bricks {
-            pool.add_brick(&format!("b{n}"), Brick { dir: format!("/b{n}"), bytes: gib << 30 }).unwrap();
+            pool.add_brick(&format!("b{n}"), Brick { dir: format!("/b{n}"), bytes: gib << 30, node: None })
+                .unwrap();
         }
         pool
     }

@@ -164,7 +164,7 @@ pub fn passage(op: Op) -> Passage {
         Op::WatchLimits | Op::ChangeLimit | Op::WatchDurability | Op::ChangeDurability => AtOnce,
         Op::RecallNotice | Op::InvalidateNotice | Op::LayoutNotice | Op::ReportNotice => AtOnce,
         Op::SessionEndNotice | Op::SettleNotice | Op::LeaseNotice | Op::ClosedNotice => AtOnce,
-        Op::NodeRegister | Op::NodeOrder => AtOnce,
+        Op::NodeRegister | Op::NodeOrder | Op::NodeSlices => AtOnce,
         Op::ReplicaVerify | Op::ReplicaScrub | Op::Scrub | Op::NoteScrub => AtOnce,
     }
 }

@@ -4,6 +4,7 @@
 //! connection, as notices. So nothing listens on a compute node, and an order can only come from whoever has proven to be a server of the
 //! cluster.
 
+use brindle_types::{Nid, TargetId};
 use serde::{Deserialize, Serialize};
 
 use crate::message;
@@ -94,3 +95,106 @@ pub struct NodeOrderResp {
     pub lost: Option<String>,
 }
 message!(NodeOrderReq => NodeOrderResp, NodeOrder);
+
+/// An order for a host with bricks, about its part of a buffer (design note 048). It can be repeated.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeSlicesReq {
+    /// Serial number of the buffer; 0 for orders about a brick as a whole.
+    pub serial: u64,
+    /// Revision of the buffer's row. An agent refuses a lower one than it has seen.
+    pub revision: u64,
+    /// Identity of the orchestrator's state, which is the mark of its bricks.
+    pub store: String,
+    /// Action of the order.
+    pub order: SliceOrder,
+}
+
+/// Work on the slices of a host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SliceOrder {
+    /// Mark a directory as a brick of the orchestrator, and remove slices in it that no living buffer has.
+    Claim {
+        /// The directory.
+        brick: String,
+        /// Bytes that buffers may have of it; 0 where it was added before.
+        bytes: u64,
+        /// Serial numbers of the buffers that live: their slices stay.
+        kept: Vec<u64>,
+        /// Serial numbers from this one on stay, too: their buffers are newer than the list.
+        below: u64,
+    },
+    /// Take the mark off a brick that holds nothing.
+    Release {
+        /// The directory.
+        brick: String,
+    },
+    /// Serve targets.
+    Serve(SlicesServed),
+    /// Keep each OST from using more than its slice. Answered with the free bytes of each.
+    Hold {
+        /// The OSTs.
+        targets: Vec<SliceTarget>,
+        /// Whether free blocks are given back to the disk first.
+        trims: bool,
+    },
+    /// Tell how much each OST has free.
+    Free(Vec<SliceTarget>),
+    /// End the targets, and remove them from these bricks.
+    Destroy {
+        /// Directories of the bricks.
+        bricks: Vec<String>,
+    },
+}
+
+/// Targets of a buffer that a host is to serve.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SlicesServed {
+    /// The targets, the MGT first.
+    pub targets: Vec<SliceTarget>,
+    /// Address of the buffer's MGS, where another host serves that.
+    pub mgs: Option<Nid>,
+    /// Address at which the servers listen.
+    pub address: String,
+    /// Keys of hosts that the servers refuse, in hexadecimal digits.
+    pub refused: Vec<String>,
+    /// Seconds for which the MDT lets a write wait for room.
+    pub room_wait_s: u64,
+    /// Whether the servers keep their memory locked.
+    pub lock_memory: bool,
+    /// What to do with a target that is not there.
+    pub missing: MissingSlice,
+}
+
+/// What to do with a target that is to be served and is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MissingSlice {
+    /// Make it: the buffer is being made, or grows.
+    Make,
+    /// Leave it out: the buffer has begun to grow by it.
+    PassOver,
+    /// Fail: its disk is not mounted.
+    Refuse,
+}
+
+/// A target in a slice.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SliceTarget {
+    /// Role and index.
+    pub target: TargetId,
+    /// Directory of the brick.
+    pub brick: String,
+    /// Bytes of the slice; of an OST only.
+    pub bytes: u64,
+    /// Bytes that its image was made for.
+    pub image_bytes: u64,
+}
+
+/// The order was carried out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeSlicesResp {
+    /// Address of the buffer's MGS, where the host serves that.
+    pub mgs: Option<Nid>,
+    /// Free bytes in the slice of each OST, in the order of the question.
+    pub free_bytes: Vec<u64>,
+}
+message!(NodeSlicesReq => NodeSlicesResp, NodeSlices);

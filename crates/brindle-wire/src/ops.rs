@@ -234,4 +234,5 @@ ops! {
     // 600-619: between the orchestrator of burst buffers and the agents of compute nodes; no target serves them
     600 NodeRegister "node_register" plain [Client Agent];
     601 NodeOrder "node_order" plain [];
+    602 NodeSlices "node_slices" plain [];
 }

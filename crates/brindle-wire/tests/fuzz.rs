@@ -220,6 +220,7 @@ try_all![
     brindle_wire::notify::ClosedNotice,
     brindle_wire::bb::NodeRegisterReq,
     brindle_wire::bb::NodeOrderReq,
+    brindle_wire::bb::NodeSlicesReq,
 ];
 
 #[test]

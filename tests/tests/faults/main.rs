@@ -15,6 +15,7 @@ mod alerts;
 mod append;
 mod backup;
 mod bare_hosts;
+mod bb_bricks;
 mod bb_hosts;
 mod behind;
 mod client;

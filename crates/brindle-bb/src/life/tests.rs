@@ -9,7 +9,7 @@ use crate::directive::{Entry, Place};
 const STEPS_MAX: usize = 8;
 
 fn slice(bytes: u64) -> Slice {
-    Slice { serial: 1, brick: "b0".to_owned(), bytes, image_bytes: Some(48) }
+    Slice { serial: 1, brick: "b0".to_owned(), bytes, image_bytes: Some(48), node: None }
 }
 
 fn buffer(stages: bool) -> Buffer {

@@ -2,16 +2,17 @@
 //!
 //! Of a buffer there are: `DIR/buffers/SERIAL` (state and logs of its cluster), `DIR/stage/SERIAL` (its mount for staging), and
 //! `BRICK/brindle-bb/SERIAL` on each of its bricks (its targets; each OST on an image of the size of the slice, so that no buffer takes
-//! more than it was given). [`super::brick`] says which bricks are this orchestrator's.
+//! more than it was given). [`super::brick`] says which bricks are this orchestrator's, [`super::parts`] on which hosts they are.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use brindle_bb::{Buffer, Place, Pool, Slice};
-use brindle_objects::space::{Space, WITHHELD};
-use brindle_types::{Code, Fault, Result, TargetId};
+use brindle_types::{Code, Fault, Result};
+use brindle_wire::bb::MissingSlice;
 use parking_lot::Mutex;
 use rustix::process::{Pid, WaitOptions, waitpid};
 
@@ -19,28 +20,14 @@ use super::beneath::Dir;
 use super::brick;
 use super::node::hub::{Hub, Refused};
 use super::orchestrator::{JobLock, stopped};
+use super::store::Store;
 use super::{Config, FS, GLOBAL, Network, PRIVATE, SWAP, make_dir, persistent_name};
 use super::{staging, swap, swap_name};
-use crate::cluster::image::{self, Kind};
-use crate::cluster::{Cluster, Event, Image, Mount, On, Reach, Server, Up, alive};
-use crate::{Host, loops, mounts, text};
+use crate::cluster::{Cluster, Mount, Reach, alive};
+use crate::{Host, mounts};
 
 /// Directory in each brick.
 pub(super) const BRICK_DIR: &str = "brindle-bb";
-/// Smallest image with XFS, which has as many inodes as it has room for.
-const XFS_FROM_BYTES: u64 = 512 << 20;
-/// What ext4 on an image takes for itself, beside a part of the slice.
-const EXT4_EXTRA_BYTES: u64 = 14 << 20;
-/// What XFS takes: its log has 64 MiB.
-const XFS_EXTRA_BYTES: u64 = 96 << 20;
-/// The part of the slice: one of so many.
-const IMAGE_EXTRA_PART: u64 = 24;
-/// Room beside the usable bytes of a slice, which an OST keeps back: 1/20 up to 16 MiB, 1/64, and its own tables. First the divisor of the slice, then
-/// bytes.
-const USABLE_EXTRA_PART: u64 = 16;
-const USABLE_EXTRA_BYTES: u64 = 4 << 20;
-/// How long a write waits for a buffer to grow by itself.
-const ROOM_WAIT_S: u64 = 10;
 /// Beginning of the names of swap files that no node has yet. No node is called so.
 const SPARE_SWAP: &str = ".spare-";
 /// The swap file that is being written.
@@ -56,8 +43,11 @@ const ROOT_MODE: u32 = 0o711;
 pub struct Actions<'a> {
     pub(super) host: &'a Host,
     pub(super) config: Config,
+    pub(super) store: Arc<Store<'a>>,
     /// The identity of the state, which is the mark of its bricks.
-    store_id: String,
+    pub(super) store_id: String,
+    /// Hosts that could not make a slice a moment ago, and why: others are chosen for a while.
+    pub(super) troubles: Mutex<BTreeMap<String, (Instant, String)>>,
     /// The agents of compute nodes, where this host takes any.
     hub: Option<Hub>,
     /// One lock a buffer for starting it again: several jobs may find at once that a persistent one does not run.
@@ -66,9 +56,10 @@ pub struct Actions<'a> {
 
 impl<'a> Actions<'a> {
     /// On a host.
-    pub fn new(host: &'a Host, config: Config, store_id: String) -> Result<Actions<'a>> {
+    pub fn new(host: &'a Host, config: Config, store: Arc<Store<'a>>) -> Result<Actions<'a>> {
         let hub = config.network.as_ref().map(|network| Hub::start(host, network)).transpose()?;
-        Ok(Actions { host, config, store_id, hub, starts: Mutex::new(BTreeMap::new()) })
+        let (store_id, troubles) = (store.id()?, Mutex::default());
+        Ok(Actions { host, config, store, store_id, troubles, hub, starts: Mutex::new(BTreeMap::new()) })
     }
 
     /// The agents of compute nodes.
@@ -77,7 +68,7 @@ impl<'a> Actions<'a> {
     }
 
     /// How hosts elsewhere reach the servers of a buffer.
-    fn reach(&self, serial: u64) -> Option<Reach> {
+    pub(super) fn reach(&self, serial: u64) -> Option<Reach> {
         let Network { address, identity, .. } = self.config.network.clone()?;
         Some(Reach { address, identity, refused: self.refused_file(serial) })
     }
@@ -96,68 +87,49 @@ impl<'a> Actions<'a> {
         self.config.dir.join("stage").join(serial.to_string())
     }
 
-    /// Does something with the cluster of a buffer.
-    pub(super) fn on<T>(&self, serial: u64, work: impl FnOnce(&On) -> Result<T>) -> Result<T> {
-        let tell = |event: Event| match event {
-            Event::Warning(fault) => tracing::warn!(%fault, serial, "of a buffer"),
-            event => tracing::debug!(?event, serial, "of a buffer"),
-        };
-        work(&On { host: self.host, dir: self.work_dir(serial), tell: &tell })
-    }
-
     /// Formats, serves and mounts it for staging, from scratch: nothing of worth is in it yet.
     pub fn make(&self, buffer: &Buffer, pool: &Pool) -> Result<()> {
         self.claim_bricks(buffer, pool)?;
-        self.erase(buffer, pool)?;
+        let revision = self.revision(buffer.serial)?;
+        self.erase(buffer, pool, revision)?;
         let work = self.work_dir(buffer.serial);
         make_private_dir(&self.config.dir.join("buffers"))?;
         make_dir(&work)?;
         make_dir(&self.config.dir.join("stage"))?;
+        make_dir(&work.join("log"))?;
         if buffer.slices.is_empty() {
             // A job that has no buffer of its own has logs of its mounts.
-            return make_dir(&work.join("log"));
+            return Ok(());
         }
-        let cluster = self.cluster_of(buffer, pool)?;
-        if let Some(reach) = &cluster.reach {
+        let state = self.state_of(buffer)?;
+        if let Some(reach) = &state.reach {
             Refused::open(&reach.refused)?.save()?;
         }
-        cluster.save(&work)?;
-        self.start(buffer.serial)?;
-        self.withhold(buffer.serial, &buffer.slices)?;
+        state.save(&work)?;
+        self.start(buffer, pool, revision, MissingSlice::Make)?;
+        self.hold(&buffer.slices, pool, revision, false)?;
         self.give_to_owner(buffer)
     }
 
     /// Refuses bricks of others. Only root enters those of this orchestrator: images hold the files of users.
     fn claim_bricks(&self, buffer: &Buffer, pool: &Pool) -> Result<()> {
-        for slice in &buffer.slices {
-            brick::claim(brick_dir(pool, slice)?, &self.store_id, false)?;
+        for slice in buffer.slices.iter().filter(|slice| slice.node.is_none()) {
+            let brick = pool.bricks.get(&slice.brick).ok_or_else(|| no_brick(slice))?;
+            brick::claim(Path::new(&brick.dir), &self.store_id, false)?;
         }
         Ok(())
     }
 
-    /// Its cluster, before anything of it runs.
-    fn cluster_of(&self, buffer: &Buffer, pool: &Pool) -> Result<Cluster> {
+    /// What the orchestrator's own host has of it, before anything runs: its mount for staging. Its targets are added when they are served.
+    fn state_of(&self, buffer: &Buffer) -> Result<Cluster> {
         let fs = FS.parse().map_err(|why: String| Fault::new(Code::Bug).why(why))?;
         let mut cluster = Cluster::new(fs);
         cluster.reach = self.reach(buffer.serial);
-        let log = self.work_dir(buffer.serial).join("log");
-        let first =
-            buffer.slices.first().ok_or_else(|| Fault::new(Code::Bug).what("a buffer has no slices"))?;
-        let home = slice_dir(pool, first)?;
-        let lock_memory = buffer.swap.is_some();
-        let mgs = server(&log, "mgs".to_owned(), TargetId::MGT, home.clone(), None);
-        cluster.servers.push(Server { lock_memory, ..mgs });
-        let mdt = server(&log, "mdt0".to_owned(), TargetId::mdt(0), home, None);
-        let room_wait_s = if buffer.grow_max_bytes.is_some() { ROOM_WAIT_S } else { 0 };
-        cluster.servers.push(Server { room_wait_s, lock_memory, ..mdt });
-        for (index, slice) in (0u16..).zip(&buffer.slices) {
-            cluster.servers.push(Server { lock_memory, ..ost(&log, index, slice, pool)? });
-        }
         cluster.mounts.push(Mount {
             name: "client0".to_owned(),
             mount_point: self.stage_mount(buffer.serial),
             made_dir: true,
-            log: log.join("client0.log"),
+            log: self.work_dir(buffer.serial).join("log").join("client0.log"),
             metrics_port: 0,
             host: None,
             run: None,
@@ -170,15 +142,11 @@ impl<'a> Actions<'a> {
         // Whoever finds a target that has only begun takes the buffer for one that does not run.
         let lock = self.start_lock(buffer.serial);
         let _start = lock.lock();
-        self.ensure_runs_locked(buffer.serial)?;
         self.claim_bricks(buffer, pool)?;
-        let log = self.work_dir(buffer.serial).join("log");
-        for (index, slice) in (0u16..).zip(&buffer.slices) {
-            let lock_memory = buffer.swap.is_some();
-            let wanted = Server { lock_memory, ..ost(&log, index, slice, pool)? };
-            self.on(buffer.serial, |on| on.serve_ost(wanted))?;
-        }
-        self.withhold(buffer.serial, &buffer.slices)
+        let revision = self.revision(buffer.serial)?;
+        self.start(buffer, pool, revision, MissingSlice::Make)?;
+        self.here(buffer.serial).on(|on| on.until_known())?;
+        self.hold(&buffer.slices, pool, revision, false).map(drop)
     }
 
     /// Takes room away from its targets, as much as `shrink_to` says. What was written there has been given back to the disk before: it is
@@ -187,84 +155,11 @@ impl<'a> Actions<'a> {
         self.ensure_runs(buffer.serial)?;
         let slices =
             buffer.shrink_to.as_ref().ok_or_else(|| Fault::new(Code::Bug).what("no smaller size"))?;
-        for dir in self.ost_dirs(buffer.serial, slices.len())? {
-            image::trim(&dir)?;
-        }
-        self.withhold(buffer.serial, slices)?;
-        match self.available(buffer.serial, slices)?.contains(&0) {
+        let pool = self.store.pool(&buffer.pool)?;
+        match self.hold(slices, &pool, self.revision(buffer.serial)?, true)?.contains(&0) {
             false => Ok(()),
             true => Err(too_full(buffer).why("files were written meanwhile")),
         }
-    }
-
-    /// Directories of its OSTs, which are mounted.
-    fn ost_dirs(&self, serial: u64, count: usize) -> Result<Vec<PathBuf>> {
-        let cluster = Cluster::load(&self.work_dir(serial))?;
-        let of = |index: usize| {
-            let name = format!("ost{index}");
-            let found = cluster.servers.iter().find(|server| server.name == name);
-            let mounted = found.filter(|server| mounts::find(&server.dir).is_some());
-            mounted.map(|server| server.dir.clone()).ok_or_else(|| {
-                Fault::new(Code::TargetDown).what("a target of the buffer does not run:").subject(name)
-            })
-        };
-        (0..count).map(of).collect()
-    }
-
-    /// Keeps each target from using more than its slice.
-    fn withhold(&self, serial: u64, slices: &[Slice]) -> Result<()> {
-        let disk = &self.host.seams().disk;
-        for (dir, slice) in self.ost_dirs(serial, slices.len())?.iter().zip(slices) {
-            let file = text(&dir.join(WITHHELD))?;
-            let cannot =
-                |e: &std::io::Error| Fault::io(Code::NotWritable, "cannot keep room in", file.clone(), e);
-            let all = disk.space(&text(dir)?).map_err(|e| cannot(&e))?.total_bytes;
-            let bytes =
-                if slice.bytes == slice.image_bytes() { 0 } else { all.saturating_sub(usable(slice)) };
-            // No file, or one that a crash has left shorter than its blocks: both are made right.
-            if bytes == 0 && disk.stat(&file).is_err() {
-                continue;
-            }
-            disk.keep_room(&file, bytes).map_err(|e| match e.kind() {
-                std::io::ErrorKind::StorageFull => Fault::new(Code::BufferTooFull)
-                    .what("cannot make smaller:")
-                    .subject(file.clone())
-                    .why("files were written meanwhile"),
-                _ => cannot(&e),
-            })?;
-            // The pool gives the room to others now: no power cut may give it back.
-            let synced = std::fs::File::open(&file).and_then(|file| file.sync_all());
-            let synced = synced.and_then(|()| std::fs::File::open(dir)).and_then(|dir| dir.sync_all());
-            synced.map_err(|e| cannot(&e))?;
-        }
-        Ok(())
-    }
-
-    /// Free bytes in the slice of each OST of a buffer.
-    pub fn available(&self, serial: u64, slices: &[Slice]) -> Result<Vec<u64>> {
-        let dirs = self.ost_dirs(serial, slices.len())?;
-        let free = |(dir, slice): (&PathBuf, &Slice)| {
-            let used = Space::new(self.host.seams().disk.clone(), &text(dir)?)?.used_bytes()?;
-            Ok(slice.bytes.saturating_sub(used))
-        };
-        dirs.iter().zip(slices).map(free).collect()
-    }
-
-    /// Starts its cluster as it was stored.
-    pub(super) fn start(&self, serial: u64) -> Result<()> {
-        let up = Up {
-            archive: None,
-            manager: false,
-            osts: None,
-            mount_points: vec![self.stage_mount(serial)],
-            mounts: true,
-            fs: None,
-            ost_size_bytes: None,
-            mdt_size_bytes: None,
-            image_kind: Kind::Ext4,
-            hosts: None,
-        };
-        self.on(serial, |on| on.up(&up)).map(drop)
     }
 
     /// Its user enters the directory that nodes share, for a persistent buffer with a group also the group; the directories of nodes can
@@ -299,7 +194,10 @@ impl<'a> Actions<'a> {
     pub fn ensure_runs(&self, serial: u64) -> Result<()> {
         let lock = self.start_lock(serial);
         let _start = lock.lock();
-        self.ensure_runs_locked(serial)
+        if self.runs_here(serial)? {
+            return Ok(());
+        }
+        self.start_stored(serial)
     }
 
     /// Keeps others from starting and ending servers of a buffer.
@@ -309,20 +207,21 @@ impl<'a> Actions<'a> {
         starts.entry(serial).or_default().clone()
     }
 
-    fn ensure_runs_locked(&self, serial: u64) -> Result<()> {
-        let cluster = Cluster::load(&self.work_dir(serial))?;
-        // A target that never ran is one that the buffer was to grow by: it is no reason to end the others under a job.
-        let runs_at_all = cluster.servers.first().is_some_and(|mgs| alive(mgs.run.as_ref()));
-        let servers =
-            cluster.servers.iter().map(|s| s.run.as_ref()).filter(|run| run.is_some() || !runs_at_all);
-        let all = servers.chain(cluster.mounts.iter().map(|m| m.run.as_ref()));
-        if all.into_iter().all(alive) && mounts::find(&self.stage_mount(serial)).is_some() {
-            return Ok(());
+    /// Whether all of a buffer is on this host, and runs.
+    fn runs_here(&self, serial: u64) -> Result<bool> {
+        let is_elsewhere = self.row(serial)?.1.slices.iter().any(|slice| slice.node.is_some());
+        if is_elsewhere {
+            return Ok(false);
         }
-        tracing::warn!(serial, "a part of the buffer does not run, and is started again");
-        self.on(serial, |on| on.down(false))?;
-        reap(&cluster);
-        self.start(serial)
+        let cluster = Cluster::load(&self.work_dir(serial))?;
+        // A target that never ran is one that the buffer was to grow by.
+        let servers = cluster.servers.iter().map(|s| s.run.as_ref()).filter(Option::is_some);
+        let all = servers.chain(cluster.mounts.iter().map(|m| m.run.as_ref()));
+        let runs = all.into_iter().all(alive) && mounts::find(&self.stage_mount(serial)).is_some();
+        if !runs {
+            tracing::warn!(serial, "a part of the buffer does not run, and is started again");
+        }
+        Ok(runs)
     }
 
     /// Allocates the swap of the nodes that the job will have, before anything else can take the room.
@@ -413,34 +312,24 @@ impl<'a> Actions<'a> {
                 .why(format!("{device} lies over its swap"))
                 .data("nothing was changed"));
         }
-        self.erase(buffer, pool)
+        self.erase(buffer, pool, self.revision(buffer.serial)?)
     }
 
-    fn erase(&self, buffer: &Buffer, pool: &Pool) -> Result<()> {
-        let work = self.work_dir(buffer.serial);
-        match Cluster::load(&work) {
-            Ok(cluster) => {
-                self.on(buffer.serial, |on| on.down(false))?;
-                reap(&cluster);
-            }
-            Err(fault) if fault.code == Code::NoSuchCluster && !work.join("state.json").exists() => {}
-            Err(fault) => return Err(fault),
+    /// The mount first, while all servers run; then what other hosts have; then what is here, which says where everything else is.
+    fn erase(&self, buffer: &Buffer, pool: &Pool, revision: u64) -> Result<()> {
+        let here = self.here(buffer.serial);
+        if here.dir.join("state.json").exists() {
+            let cluster = Cluster::load(&here.dir)?;
+            here.on(|on| on.down(false))?;
+            reap(&cluster);
         }
-        for slice in &buffer.slices {
-            // A brick that has left the pool holds nothing of it any more.
-            if let Ok(dir) = slice_dir(pool, slice) {
-                if brick::is_foreign(brick_dir(pool, slice)?, &self.store_id)? {
-                    tracing::warn!(dir = %dir.display(), "left alone: the brick belongs to another orchestrator");
-                    continue;
-                }
-                // Whoever was killed before it mounted an image has left its device.
-                loops::detach_below(&dir)?;
-                remove_tree(&dir)?;
-            }
-        }
+        self.destroy_elsewhere(buffer, pool, revision)?;
         remove_tree(&self.stage_mount(buffer.serial))?;
-        // Last, because it says where everything else is.
-        remove_tree(&work)
+        // A brick that has left the pool holds nothing of it any more.
+        let own = buffer.slices.iter().filter(|slice| slice.node.is_none());
+        let bricks: Vec<String> =
+            own.filter_map(|slice| pool.bricks.get(&slice.brick)).map(|brick| brick.dir.clone()).collect();
+        here.destroy(&bricks)
     }
 }
 
@@ -475,38 +364,6 @@ fn serial_of(buffer: &Buffer, name: &str) -> Result<u64> {
     })
 }
 
-/// A server of a buffer, before it runs.
-fn server(log: &Path, name: String, target: TargetId, dir: PathBuf, image: Option<Image>) -> Server {
-    Server {
-        dir: dir.join(&name),
-        log: log.join(format!("{name}.log")),
-        name,
-        target,
-        port: 0,
-        metrics_port: 0,
-        room_wait_s: 0,
-        lock_memory: false,
-        image,
-        host: None,
-        run: None,
-    }
-}
-
-/// Bytes that a target needs for users to have those of its slice: it keeps some for itself.
-fn usable(slice: &Slice) -> u64 {
-    slice.bytes + slice.bytes / USABLE_EXTRA_PART + USABLE_EXTRA_BYTES
-}
-
-/// The OST on a slice.
-fn ost(log: &Path, index: u16, slice: &Slice, pool: &Pool) -> Result<Server> {
-    let (name, dir, bytes) = (format!("ost{index}"), slice_dir(pool, slice)?, slice.image_bytes());
-    let is_large = bytes >= XFS_FROM_BYTES;
-    let (kind, extra) = if is_large { (Kind::Xfs, XFS_EXTRA_BYTES) } else { (Kind::Ext4, EXT4_EXTRA_BYTES) };
-    let size_bytes = bytes + bytes / IMAGE_EXTRA_PART + extra;
-    let image = Image { file: dir.join(format!("{name}.img")), kind, size_bytes };
-    Ok(server(log, name, TargetId::ost(index), dir, Some(image)))
-}
-
 /// More is in use than a smaller size has room for.
 pub fn too_full(buffer: &Buffer) -> Fault {
     Fault::new(Code::BufferTooFull)
@@ -515,19 +372,11 @@ pub fn too_full(buffer: &Buffer) -> Fault {
         .data("nothing was changed")
 }
 
-/// The directory of a buffer in a brick.
-fn slice_dir(pool: &Pool, slice: &Slice) -> Result<PathBuf> {
-    Ok(brick_dir(pool, slice)?.join(BRICK_DIR).join(slice.serial.to_string()))
-}
-
-/// The brick of a slice.
-fn brick_dir<'a>(pool: &'a Pool, slice: &Slice) -> Result<&'a Path> {
-    let brick = pool.bricks.get(&slice.brick).ok_or_else(|| {
-        Fault::new(Code::Bug)
-            .what("a slice lies on a brick that is not in the pool:")
-            .subject(slice.brick.clone())
-    })?;
-    Ok(Path::new(&brick.dir))
+/// A slice of a brick that the pool does not know.
+pub(super) fn no_brick(slice: &Slice) -> Fault {
+    Fault::new(Code::Bug)
+        .what("a slice lies on a brick that is not in the pool:")
+        .subject(slice.brick.clone())
 }
 
 /// Makes a directory that only root enters.
@@ -539,7 +388,7 @@ pub(super) fn make_private_dir(dir: &Path) -> Result<()> {
 }
 
 /// Removes a directory with all it holds, unless something is mounted in it.
-fn remove_tree(dir: &Path) -> Result<()> {
+pub(super) fn remove_tree(dir: &Path) -> Result<()> {
     if let Some(left) = mounts::all().iter().find(|m| m.mount_point.starts_with(dir)) {
         return Err(Fault::new(Code::TargetBusy)
             .what("will not remove")

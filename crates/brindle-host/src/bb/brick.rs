@@ -6,16 +6,18 @@
 
 use std::fs::File;
 use std::io::{ErrorKind, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use brindle_bb::Pool;
 use brindle_bb::pool::{self, Brick, GRANULE_DEFAULT_BYTES};
+use brindle_bb::{Buffer, Phase, Pool, Slice};
 use brindle_types::units::format_bytes;
 use brindle_types::{Code, Fault, Result};
+use brindle_wire::bb::SliceOrder;
 
 use super::actions::{BRICK_DIR, make_private_dir};
-use super::orchestrator::Orchestrator;
+use super::orchestrator::{Orchestrator, short};
 use super::protocol::Reply;
+use crate::text;
 
 /// File with the mark, in the directory of each brick.
 const MARK: &str = "owner";
@@ -25,7 +27,7 @@ const NEW_MARK: &str = ".owner-";
 impl Orchestrator<'_> {
     /// Marks the bricks of a pool that an earlier release has added.
     pub(super) fn mark_bricks(&self, pool: &Pool) {
-        for (name, brick) in &pool.bricks {
+        for (name, brick) in pool.bricks.iter().filter(|(_, brick)| brick.node.is_none()) {
             let claimed = self.store.id().and_then(|id| claim(Path::new(&brick.dir), &id, true));
             if let Err(fault) = claimed {
                 tracing::warn!(%fault, brick = name, "no new buffers can be made in a brick");
@@ -33,39 +35,145 @@ impl Orchestrator<'_> {
         }
     }
 
-    /// Adds a brick to a pool.
-    pub(super) fn add_brick(&self, pool: &str, name: &str, dir: &str, bytes: u64) -> Result<Reply> {
-        let path = Path::new(dir);
-        let refused = |why: String| {
-            Fault::new(Code::BadArgument)
-                .what("cannot add the brick")
-                .subject(dir.to_owned())
-                .why(why)
-                .data("nothing was changed")
-        };
-        if !path.is_absolute() || !path.is_dir() {
-            return Err(refused("it is no directory on this host, by its absolute path".to_owned()));
-        }
-        let stat = rustix::fs::statvfs(path).map_err(|e| refused(e.to_string()))?;
-        let room = stat.f_bavail.saturating_mul(stat.f_frsize);
-        if room < bytes {
-            return Err(refused(format!(
-                "its file system has {} free, {} are promised",
-                format_bytes(room),
-                format_bytes(bytes)
-            )));
-        }
+    /// Adds a brick to a pool. One on another host is marked by the agent there.
+    pub(super) fn add_brick(&self, pool: &str, name: &str, wanted: &Brick) -> Result<Reply> {
+        let _bricks = self.bricks.lock();
+        // One directory has one name, also with a slash at its end.
+        let dir = text(&Path::new(&wanted.dir).components().collect::<PathBuf>())?;
+        let brick = Brick { node: self.node_of_brick(wanted)?, dir, ..wanted.clone() };
         if pool::is_name(pool) {
             self.store.make_pool(&Pool::new(pool, GRANULE_DEFAULT_BYTES))?;
         }
-        let brick = Brick { dir: dir.to_owned(), bytes };
         let mut with_it = self.store.pool(pool)?;
         let is_listed = with_it.bricks.get(name) == Some(&brick);
         with_it.add_brick(name, brick.clone())?;
-        claim(path, &self.store.id()?, is_listed)?;
+        let Brick { dir, bytes, node } = &brick;
+        match node {
+            None => {
+                let path = Path::new(dir);
+                refuse_small(path, *bytes)?;
+                claim(path, &self.store.id()?, is_listed)?;
+            }
+            Some(node) => {
+                // The number first: buffers that are made meanwhile are beyond it.
+                let below = self.store.pools()?.iter().map(|pool| pool.next_serial).max().unwrap_or(1);
+                let living = self.store.buffers()?.into_iter().filter(|(_, b)| b.phase != Phase::Destroying);
+                let kept = living.map(|(_, b)| b.serial).collect();
+                let bytes = if is_listed { 0 } else { *bytes };
+                self.actions
+                    .order_brick(node, SliceOrder::Claim { brick: dir.clone(), bytes, kept, below })?;
+            }
+        }
         self.store.change_pool(pool, |pool| pool.add_brick(name, brick.clone()))?;
-        Ok(Reply::Done(format!("brick {name} of pool {pool}: {} in {dir}", format_bytes(bytes))))
+        let on = node.as_ref().map(|node| format!(" on {node}")).unwrap_or_default();
+        Ok(Reply::Done(format!("brick {name} of pool {pool}: {} in {dir}{on}", format_bytes(*bytes))))
     }
+
+    /// The host of a brick: `None` for the orchestrator's own.
+    fn node_of_brick(&self, brick: &Brick) -> Result<Option<String>> {
+        let Some(node) = brick.node.clone().filter(|node| *node != crate::name()) else { return Ok(None) };
+        let refused = |why: &str| {
+            Fault::new(Code::NoSuchNode)
+                .what("cannot add a brick on node")
+                .subject(node.clone())
+                .why(why.to_owned())
+                .data("nothing was changed")
+        };
+        if self.config.nodes_dir.is_some() {
+            return Err(refused("the nodes of brindle dev slurm are all on this machine"));
+        }
+        if self.store.node(&node)?.is_none() {
+            return Err(refused("no agent of such a node has ever registered")
+                .next(format!("start it there: brindle bb agent {}", self.agents_connect_to())));
+        }
+        Ok(Some(node))
+    }
+
+    /// Serial numbers of the buffers that have a slice of a brick.
+    fn serials_on(&self, pool: &str, brick: &str) -> Result<Vec<u64>> {
+        let buffers = self.store.buffers()?.into_iter().map(|(_, buffer)| buffer);
+        let has = |b: &Buffer| b.pool == pool && b.slices.iter().any(|slice| slice.brick == brick);
+        Ok(buffers.filter(has).map(|b| b.serial).collect())
+    }
+
+    /// Removes a brick from its pool. `lost`: an administrator says that its disk is gone, so nobody has to confirm that slices of buffers
+    /// which are being destroyed are gone.
+    pub(super) fn remove_brick(&self, pool: &str, name: &str, lost: bool) -> Result<Reply> {
+        let refused = |why: String, next: String| {
+            Fault::new(Code::BadArgument)
+                .what("cannot remove the brick")
+                .subject(name.to_owned())
+                .why(why)
+                .data("nothing was changed")
+                .next(next)
+        };
+        let _bricks = self.bricks.lock();
+        let on_it = self.serials_on(pool, name)?;
+        for (_, buffer) in self.store.buffers()?.into_iter().filter(|(_, b)| on_it.contains(&b.serial)) {
+            let (token, serial, state) = (&buffer.token, buffer.serial, buffer.phase.word());
+            let why = format!("a part of the buffer {token}.{serial} lies on it, which is {state}");
+            match (buffer.phase, lost) {
+                (Phase::Destroying, true) => {}
+                (Phase::Destroying, false) => {
+                    return Err(refused(
+                        why,
+                        "wait for its host; or, if its disk is lost: add --lost".to_owned(),
+                    ));
+                }
+                _ => return Err(refused(why, format!("brindle bb destroy --yes {token}.{serial}"))),
+            }
+        }
+        let brick = self.store.change_pool(pool, |pool| {
+            let has_other = |slice: &Slice| slice.brick == name && !on_it.contains(&slice.serial);
+            if pool.slices.iter().any(has_other) {
+                return Err(refused(
+                    "a buffer has got a slice of it at this moment".to_owned(),
+                    "try again".to_owned(),
+                ));
+            }
+            pool.remove_brick(name)
+        })?;
+        tracing::warn!(audit = true, pool, name, lost, "a brick is removed");
+        self.look_after_bricks();
+        let release = || match &brick.node {
+            None => release(Path::new(&brick.dir), &self.store.id()?),
+            Some(node) => {
+                self.actions.order_brick(node, SliceOrder::Release { brick: brick.dir.clone() }).map(drop)
+            }
+        };
+        // The brick is no part of the pool any more, whatever becomes of its mark.
+        let left = if lost { None } else { release().err() };
+        Ok(Reply::Done(match left {
+            None => format!("brick {name} is no part of pool {pool} any more"),
+            Some(fault) => {
+                format!("brick {name} is no part of pool {pool} any more; its mark stays: {}", short(&fault))
+            }
+        }))
+    }
+}
+
+/// Refuses what is no directory, or has not so much free.
+pub(super) fn refuse_small(path: &Path, bytes: u64) -> Result<()> {
+    let refused = |why: String| {
+        Fault::new(Code::BadArgument)
+            .what("cannot add the brick")
+            .subject(path.display().to_string())
+            .why(why)
+            .data("nothing was changed")
+    };
+    if !path.is_absolute() || !path.is_dir() {
+        return Err(refused("it is no directory on that host, by its absolute path".to_owned()));
+    }
+    let stat = rustix::fs::statvfs(path).map_err(|e| refused(e.to_string()))?;
+    let room = stat.f_bavail.saturating_mul(stat.f_frsize);
+    if room < bytes {
+        return Err(refused(format!(
+            "its file system has {} free, {} are promised",
+            format_bytes(room),
+            format_bytes(bytes)
+        )));
+    }
+    Ok(())
 }
 
 /// Marks a brick as that of the state with this identity, durably. Refuses one of another state, and one with files that nobody has
@@ -99,6 +207,58 @@ pub(super) fn claim(brick: &Path, id: &str, is_listed: bool) -> Result<()> {
 /// Whether a brick has the mark of another state: then nothing in it is of this one.
 pub(super) fn is_foreign(brick: &Path, id: &str) -> Result<bool> {
     Ok(owner(&brick.join(BRICK_DIR))?.is_some_and(|owner| owner != id))
+}
+
+/// Refuses a brick without the mark of this state: its disk is not mounted, or somebody has emptied it.
+pub(super) fn refuse_unmarked(brick: &Path, id: &str) -> Result<()> {
+    match owner(&brick.join(BRICK_DIR))? {
+        Some(owner) if owner == id => Ok(()),
+        Some(owner) => Err(foreign(brick, &of_another(&owner))),
+        None => Err(Fault::new(Code::NotATarget)
+            .what("cannot use the brick")
+            .subject(brick.display().to_string())
+            .why("the mark of its orchestrator is not there")
+            .data("nothing was changed")
+            .next("mount its disk; or, if that is lost: brindle bb brick remove --lost")),
+    }
+}
+
+/// Takes the mark of this state off a brick that holds nothing.
+pub(super) fn release(brick: &Path, id: &str) -> Result<()> {
+    let dir = brick.join(BRICK_DIR);
+    match owner(&dir)? {
+        None => return Ok(()),
+        Some(owner) if owner != id => return Err(foreign(brick, &of_another(&owner))),
+        Some(_) => {}
+    }
+    if let Some(serial) = serials_in(brick)?.first() {
+        return Err(Fault::new(Code::TargetBusy)
+            .what("cannot release the brick")
+            .subject(brick.display().to_string())
+            .why(format!("it holds a slice of buffer {serial}"))
+            .data("nothing was changed"));
+    }
+    let cannot = |e: &std::io::Error| cannot("cannot take the mark off the brick", brick, e);
+    std::fs::remove_file(dir.join(MARK)).map_err(|e| cannot(&e))?;
+    // Files of somebody else stay.
+    let _ = std::fs::remove_dir(&dir);
+    Ok(())
+}
+
+/// Serial numbers of the buffers that a brick holds something of.
+pub(super) fn serials_in(brick: &Path) -> Result<Vec<u64>> {
+    let dir = brick.join(BRICK_DIR);
+    let entries = match std::fs::read_dir(&dir) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(|e| cannot("cannot look into the brick", &dir, &e))?,
+    };
+    let mut serials = Vec::new();
+    for entry in entries {
+        let name = entry.map_err(|e| cannot("cannot look into the brick", &dir, &e))?.file_name();
+        serials.extend(name.to_str().and_then(|name| name.parse::<u64>().ok()));
+    }
+    serials.sort_unstable();
+    Ok(serials)
 }
 
 /// Writes the mark, unless there is one.
@@ -160,10 +320,7 @@ fn foreign(brick: &Path, why: &str) -> Fault {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
     use std::time::Duration;
-
-    use brindle_bb::Slice;
 
     use super::*;
     use crate::Host;
@@ -217,6 +374,7 @@ mod tests {
             name: "b0".to_owned(),
             dir: brick.display().to_string(),
             bytes: 32 << 20,
+            node: None,
         };
         let first = Orchestrator::open(&host, config(&dir.path().join("one"))).unwrap();
         first.answer(None, &add).unwrap();
@@ -228,7 +386,7 @@ mod tests {
         assert_eq!(second.answer(None, &add).unwrap_err().code, Code::ForeignTarget);
         assert!(second.store.pool("default").unwrap().bricks.is_empty());
         // Also where the second one has the brick in its state, from an earlier release.
-        let both = Brick { dir: brick.display().to_string(), bytes: 32 << 20 };
+        let both = Brick { dir: brick.display().to_string(), bytes: 32 << 20, node: None };
         second.store.change_pool("default", |pool| pool.add_brick("b0", both.clone())).unwrap();
         let create = Create {
             name: "p".to_owned(),
@@ -238,12 +396,22 @@ mod tests {
             bytes: 16 << 20,
             group: None,
         };
-        let slice = Slice { serial: 1, brick: "b0".to_owned(), bytes: 16 << 20, image_bytes: None };
+        let slice =
+            Slice { serial: 1, brick: "b0".to_owned(), bytes: 16 << 20, image_bytes: None, node: None };
         let (buffer, pool) = (create.row(1, vec![slice]), second.store.pool("default").unwrap());
         assert_eq!(second.actions.make(&buffer, &pool).unwrap_err().code, Code::ForeignTarget);
         second.actions.destroy(&buffer, &pool).unwrap();
         assert!(kept.exists());
+        // What a brick holds keeps its mark, and an empty brick is another one's when its mark is off.
+        assert_eq!(release(&brick, &first.store.id().unwrap()).unwrap_err().code, Code::TargetBusy);
         first.actions.destroy(&buffer, &pool).unwrap();
         assert!(!kept.exists());
+        release(&brick, &second.store.id().unwrap()).unwrap_err();
+        refuse_unmarked(&brick, &first.store.id().unwrap()).unwrap();
+        let remove = Request::RemoveBrick { pool: "default".to_owned(), name: "b0".to_owned(), lost: false };
+        first.answer(None, &remove).unwrap();
+        assert!(first.store.pool("default").unwrap().bricks.is_empty());
+        assert!(!brick.join("brindle-bb").exists());
+        first.answer(None, &remove).unwrap_err();
     }
 }

@@ -206,8 +206,8 @@ impl Actions<'_> {
         if !changed && !refused {
             return Ok(());
         }
-        self.on(serial, |on| on.down(false))?;
+        self.here(serial).on(|on| on.down(false))?;
         reap(&cluster);
-        self.start(serial)
+        self.start_stored(serial)
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use brindle_bb::answer::{Capacity, Instance, Instances, Links, Pools, RealSize, Session, Sessions};
 use brindle_bb::directive::variable_of;
 use brindle_bb::life::{self, Event};
-use brindle_bb::pool::GRANULE_DEFAULT_BYTES;
+use brindle_bb::pool::{Brick, GRANULE_DEFAULT_BYTES};
 use brindle_bb::{Access, Action, Buffer, CreateRequest, Goal, JobRequest, Phase, Pool, Slice, Swap};
 use brindle_types::units::format_bytes;
 use brindle_types::{Code, Fault, Result};
@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 use rustix::process::Signal;
 
 use super::actions::Actions;
+use super::elsewhere::waits_for_hosts;
 use super::protocol::{Create, Reply, Request, Setup};
 use super::store::Store;
 use super::{Config, POOL_DEFAULT, is_plain};
@@ -71,8 +72,10 @@ impl JobLock {
 /// The orchestrator.
 pub struct Orchestrator<'a> {
     pub(super) config: Config,
-    pub(super) store: Store<'a>,
+    pub(super) store: Arc<Store<'a>>,
     pub(super) actions: Actions<'a>,
+    /// Held while bricks are added and removed.
+    pub(super) bricks: Mutex<()>,
     /// Held while a serial number is given out: they are counted over all pools.
     serials: Mutex<()>,
     locks: Mutex<BTreeMap<String, Arc<JobLock>>>,
@@ -93,11 +96,12 @@ impl<'a> Orchestrator<'a> {
         let lock = DirLock::wait(&config.dir, "another orchestrator of burst buffers", |who| {
             tracing::warn!(%who, "another orchestrator has the directory, and is waited for");
         })?;
-        let store = Store::open(host, &config.dir)?;
+        let store = Arc::new(Store::open(host, &config.dir)?);
         store.make_pool(&Pool::new(POOL_DEFAULT, GRANULE_DEFAULT_BYTES))?;
-        let actions = Actions::new(host, config.clone(), store.id()?)?;
+        let actions = Actions::new(host, config.clone(), store.clone())?;
         let (serials, locks) = (Mutex::new(()), Mutex::new(BTreeMap::new()));
-        let orchestrator = Orchestrator { config, store, actions, serials, locks, _dir: lock };
+        let bricks = Mutex::new(());
+        let orchestrator = Orchestrator { config, store, actions, bricks, serials, locks, _dir: lock };
         orchestrator.reconcile()?;
         Ok(orchestrator)
     }
@@ -125,7 +129,10 @@ impl<'a> Orchestrator<'a> {
                 );
             }
         }
-        for (version, buffer) in buffers.into_iter().filter(|(_, buffer)| buffer.phase == Phase::Destroying) {
+        // Agents of other hosts connect later: what lies there is looked after then.
+        let is_here = |b: &Buffer| b.slices.iter().all(|slice| slice.node.is_none());
+        let destroyed = |b: &Buffer| b.phase == Phase::Destroying && is_here(b);
+        for (version, buffer) in buffers.into_iter().filter(|(_, buffer)| destroyed(buffer)) {
             let job = JobLock::default();
             if let Err(fault) = self.pursue(&job, version, buffer, &Goal::Drop) {
                 tracing::warn!(%fault, "a buffer is still there; it is destroyed when somebody asks again");
@@ -137,7 +144,11 @@ impl<'a> Orchestrator<'a> {
     /// Answers a request; `only`: for buffers of this user only.
     pub fn answer(&self, only: Option<u32>, request: &Request) -> Result<Reply> {
         match request {
-            Request::Pools => Ok(Reply::Pools(Pools::of(&self.store.pools()?))),
+            Request::Pools => {
+                let pools = self.store.pools()?;
+                let away = self.actions.unusable(&pools, false);
+                Ok(Reply::Pools(Pools::of(&pools, &away)))
+            }
             Request::Instances => Ok(Reply::Instances(self.instances()?)),
             Request::Sessions => Ok(Reply::Sessions(self.sessions()?)),
             Request::Check(request) => self.check(request),
@@ -162,7 +173,11 @@ impl<'a> Orchestrator<'a> {
             Request::Resize { name, bytes, only_grow } => self.resize(only, name, *bytes, *only_grow),
             Request::CreatePersistent(create) => self.create(create),
             Request::Bricks => Ok(Reply::Bricks(self.store.pools()?)),
-            Request::AddBrick { pool, name, dir, bytes } => self.add_brick(pool, name, dir, *bytes),
+            Request::AddBrick { pool, name, dir, bytes, node } => {
+                let (dir, node) = (dir.clone(), node.clone());
+                self.add_brick(pool, name, &Brick { dir, bytes: *bytes, node })
+            }
+            Request::RemoveBrick { pool, name, lost } => self.remove_brick(pool, name, *lost),
             Request::Nodes => Ok(Reply::Nodes(self.nodes()?)),
             Request::ForgetNode(node) => self.forget_node(node),
         }
@@ -292,7 +307,7 @@ impl<'a> Orchestrator<'a> {
             Some(found) => found,
             None => self.allocate(setup)?,
         };
-        self.pursue(&lock, version, buffer, &Goal::Setup)?;
+        self.make_somewhere(&lock, (version, buffer), &|| self.allocate(setup))?;
         Ok(Reply::Done(String::new()))
     }
 
@@ -331,6 +346,7 @@ impl<'a> Orchestrator<'a> {
 
     /// A serial number, and so many bytes of a pool, which may be none; on targets that can grow to `max_bytes`.
     pub(super) fn slices(&self, pool: &str, bytes: u64, max_bytes: Option<u64>) -> Result<(u64, Vec<Slice>)> {
+        let away = self.actions.unusable(&self.store.pools()?, true);
         let _serials = self.serials.lock();
         let next = self.store.pools()?.iter().map(|pool| pool.next_serial).max().unwrap_or(1);
         self.store.change_pool(pool, |pool| {
@@ -338,7 +354,7 @@ impl<'a> Orchestrator<'a> {
             if bytes == 0 {
                 return Ok((pool.number(), Vec::new()));
             }
-            let (serial, slices) = pool.allocate(bytes)?;
+            let (serial, slices) = pool.allocate(bytes, &away)?;
             Ok((serial, max_bytes.map_or(slices, |max| pool.make_growable(serial, max))))
         })
     }
@@ -495,6 +511,7 @@ impl<'a> Orchestrator<'a> {
         let forgotten = buffer.torn_down.then(JobLock::default);
         let reached = self.pursue(forgotten.as_ref().unwrap_or(&lock), version, buffer, goal)?;
         Ok(Reply::Done(match (reached.buffer.phase, goal) {
+            (Phase::Destroying, _) => format!("{name} is being destroyed: {}", reached.buffer.reason),
             _ if reached.buffer.slices.is_empty() => format!("{name}: nothing of it is left"),
             (Phase::Gone, Goal::Drop) => format!("{name} destroyed; {bytes} of pool {pool} are free again"),
             (Phase::Gone, _) => {
@@ -541,6 +558,16 @@ impl<'a> Orchestrator<'a> {
             buffer.note(now_ms(), if let Event::Failed(_, why) = &event { why } else { "" });
             if buffer.phase == Phase::Gone {
                 self.store.remove(version, &buffer)?;
+                return Ok(Reached { buffer });
+            }
+            if let Err(fault) = &outcome
+                && action == Action::Destroy
+                && waits_for_hosts(&buffer, fault)
+            {
+                // Its name is free, and whoever asked need not ask again.
+                buffer.torn_down = true;
+                self.store.put(version, &buffer)?;
+                tracing::warn!(%fault, job = buffer.token, serial = buffer.serial, "it goes when its hosts are back");
                 return Ok(Reached { buffer });
             }
             version = self.store.put(version, &buffer)?;

@@ -29,20 +29,20 @@ impl Orchestrator<'_> {
         let group = wanted.group.as_deref().map(group_of).transpose()?;
         let lock = self.lock_of(name);
         let _step = held(&lock, name)?;
+        let allocate = || {
+            let bytes = wanted.bytes.max(1);
+            let (serial, slices) = self.slices(&wanted.pool, bytes, None)?;
+            self.record(Buffer { persistent: true, group, ..wanted.row(serial, slices) })
+        };
         let (version, buffer) = match self.find(name)? {
             Some((version, there)) => {
                 self.refuse_other(&there, wanted, group)?;
                 (version, there)
             }
-            None => {
-                let bytes = wanted.bytes.max(1);
-                let (serial, slices) = self.slices(&wanted.pool, bytes, None)?;
-                let buffer = Buffer { persistent: true, group, ..wanted.row(serial, slices) };
-                self.record(buffer)?
-            }
+            None => allocate()?,
         };
-        match self.pursue(&lock, version, buffer, &Goal::Setup) {
-            Ok(_) => Ok(Reply::Done(format!("created {name}"))),
+        match self.make_somewhere(&lock, (version, buffer), &allocate) {
+            Ok(()) => Ok(Reply::Done(format!("created {name}"))),
             Err(fault) => {
                 // Nobody tears it down: its room goes back at once.
                 if let Some((version, half)) = self.find(name)?.filter(|(_, b)| b.phase == Phase::Making) {

@@ -83,6 +83,18 @@ pub enum Request {
         dir: String,
         /// Its capacity.
         bytes: u64,
+        /// Its host; `None`: the orchestrator's own.
+        #[serde(default)]
+        node: Option<String>,
+    },
+    /// Removes a brick from a pool.
+    RemoveBrick {
+        /// The pool.
+        pool: String,
+        /// Name of the brick.
+        name: String,
+        /// Its disk is gone: nobody confirms any more that it is empty.
+        lost: bool,
     },
     /// The compute nodes.
     Nodes,

@@ -82,7 +82,8 @@ impl Orchestrator<'_> {
         let (serial, pool) = (buffer.serial, buffer.pool.clone());
         // What it may not do in this phase changes nothing.
         brindle_bb::life::step(&buffer, &brindle_bb::life::Event::Asked(Goal::Grow(buffer.slices.clone())))?;
-        let slices = self.store.change_pool(&pool, |pool| pool.grow(serial, bytes))?;
+        let away = self.actions.unusable(&self.store.pools()?, false);
+        let slices = self.store.change_pool(&pool, |pool| pool.grow(serial, bytes, &away))?;
         let outcome = self.pursue(lock, version, buffer, &Goal::Grow(slices));
         if outcome.is_err() {
             // Where the row does not say it, the pool has it again.
@@ -172,6 +173,9 @@ impl Orchestrator<'_> {
     }
 
     fn is_nearly_full(&self, buffer: &Buffer) -> bool {
+        if !self.actions.is_reached(buffer) {
+            return false;
+        }
         // A buffer that does not run has nobody who could fill it.
         let Ok(free) = self.actions.available(buffer.serial, &buffer.slices) else { return false };
         // Swap is always in use.
@@ -185,7 +189,8 @@ impl Orchestrator<'_> {
         let max = buffer.grow_max_bytes.unwrap_or(0);
         let pool = self.store.pool(&buffer.pool)?;
         let more = (buffer.bytes / GROW_BY_PART).max(pool.granule_bytes);
-        let room = pool.free_granules() * pool.granule_bytes;
+        let away = self.actions.unusable(&self.store.pools()?, false);
+        let room = pool.free_granules_without(&away) * pool.granule_bytes;
         let wanted = buffer.bytes.saturating_add(more.min(room.max(pool.granule_bytes))).min(max);
         // A limit that is no whole number of granules is not passed.
         let wanted = wanted / pool.granule_bytes * pool.granule_bytes;

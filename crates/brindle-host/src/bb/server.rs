@@ -57,6 +57,7 @@ pub fn serve(orchestrator: &Orchestrator, listener: &UnixListener) {
         scope.spawn(|| {
             loop {
                 orchestrator.look_after_nodes();
+                orchestrator.look_after_bricks();
                 std::thread::sleep(EXPIRE_EVERY);
             }
         });

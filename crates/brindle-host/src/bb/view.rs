@@ -2,7 +2,7 @@
 
 use brindle_admin::document;
 use brindle_bb::simulate::Outcome;
-use brindle_bb::{Buffer, Pool};
+use brindle_bb::{Buffer, Pool, Slice};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -53,6 +53,32 @@ pub struct BufferView {
     pub reason: String,
     /// Steps in the life of the buffer, in order.
     pub steps: Vec<StepView>,
+    /// The parts of the buffer: each is an OST in a slice of a brick. The MDT lies beside the first one.
+    pub parts: Vec<PartView>,
+}
+
+/// A part of a buffer.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct PartView {
+    /// Name of the target, such as `ost0`.
+    pub target: String,
+    /// Brick that the target lies in.
+    pub brick: String,
+    /// Host of the brick; empty for the orchestrator's own.
+    pub node: String,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// The parts of a buffer.
+pub fn parts(buffer: &Buffer) -> Vec<PartView> {
+    let part = |(index, slice): (usize, &Slice)| PartView {
+        target: format!("ost{index}"),
+        brick: slice.brick.clone(),
+        node: slice.node.clone().unwrap_or_default(),
+        bytes: slice.bytes,
+    };
+    buffer.slices.iter().enumerate().map(part).collect()
 }
 
 /// A step in the life of a buffer.
@@ -101,6 +127,7 @@ impl From<&Buffer> for BufferView {
             stage_out_pending: buffer.is_pending(),
             reason: buffer.reason.clone(),
             steps: steps(buffer),
+            parts: parts(buffer),
         }
     }
 }
@@ -163,6 +190,12 @@ pub struct BrickPoolView {
 pub struct BrickView {
     /// Name.
     pub name: String,
+    /// Host; empty for the orchestrator's own.
+    pub node: String,
+    /// State of the host, as in `brindle bb node list`; `local` for the orchestrator's own, empty where nobody has asked for it.
+    pub state: String,
+    /// Why no slices are made there now; empty where they are.
+    pub reason: String,
     /// Directory.
     pub dir: String,
     /// Bytes.
@@ -175,6 +208,9 @@ impl From<&Pool> for BrickPoolView {
     fn from(pool: &Pool) -> BrickPoolView {
         let bricks = pool.bricks.iter().map(|(name, brick)| BrickView {
             name: name.clone(),
+            node: brick.node.clone().unwrap_or_default(),
+            state: if brick.node.is_none() { "local".to_owned() } else { String::new() },
+            reason: String::new(),
             dir: brick.dir.clone(),
             bytes: brick.bytes,
             free_bytes: pool.free_of(name) * pool.granule_bytes,
@@ -186,6 +222,19 @@ impl From<&Pool> for BrickPoolView {
             free_bytes: pool.free_granules() * pool.granule_bytes,
             bricks: bricks.collect(),
         }
+    }
+}
+
+impl BrickPoolView {
+    /// The pool with the states of its hosts.
+    #[must_use]
+    pub fn with_states(mut self, nodes: &[NodeState]) -> BrickPoolView {
+        for brick in self.bricks.iter_mut().filter(|brick| !brick.node.is_empty()) {
+            let known = nodes.iter().find(|node| node.name == brick.node);
+            brick.state = known.map_or("away", |node| &node.state).to_owned();
+            brick.reason = known.map_or_else(String::new, |node| node.reason.clone());
+        }
+        self
     }
 }
 

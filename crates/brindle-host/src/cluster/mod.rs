@@ -12,6 +12,7 @@ mod manager;
 pub mod network;
 mod node;
 mod osts;
+mod part;
 mod run;
 pub mod s3;
 pub mod security;
@@ -32,6 +33,7 @@ pub use down::{Down, end_all};
 pub use hosts::{HostView, HostsView};
 pub use node::{Killed, Started};
 pub use osts::Removed;
+pub use part::{Missing, Wanted};
 pub use run::run_on;
 pub use state::{
     AgentState, Cluster, HostState, Image, MANAGER, ManagerState, Mount, Reach, Run, Server, alive,

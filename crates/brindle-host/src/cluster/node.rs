@@ -96,7 +96,11 @@ pub fn server_ready(cluster: &mut Cluster, started: StartingServer) -> Result<()
 }
 
 /// Like [`server_ready`]. With `or_waiting`, a server that waits for others is good enough (then `false`).
-fn server_ready_or_waiting(cluster: &mut Cluster, started: StartingServer, or_waiting: bool) -> Result<bool> {
+pub fn server_ready_or_waiting(
+    cluster: &mut Cluster,
+    started: StartingServer,
+    or_waiting: bool,
+) -> Result<bool> {
     let log = cluster.servers[started.index].log.clone();
     let ready = started.starting.ready_or_waiting(READY_LIMIT, or_waiting);
     let (identity, said): (_, Option<Serving>) = ready.map_err(|f| with_log(f, &log))?;

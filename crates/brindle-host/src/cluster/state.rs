@@ -48,6 +48,9 @@ pub struct Cluster {
     /// How hosts elsewhere reach its servers; `None`: they are for this machine alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reach: Option<Reach>,
+    /// Address of its MGS, where that is no server of this state: its other targets are here, or only a mount.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mgs_elsewhere: Option<Nid>,
     /// Its manager, if one was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manager: Option<ManagerState>,
@@ -251,6 +254,7 @@ impl Cluster {
             security: Mode::None,
             network: None,
             reach: None,
+            mgs_elsewhere: None,
             manager: None,
             made_dirs: Vec::new(),
         }
@@ -299,7 +303,9 @@ impl Cluster {
 
     /// Addresses of its MGS, once it was started.
     pub fn mgs(&self) -> Option<Nid> {
-        let server = self.servers.iter().find(|s| s.target == TargetId::MGT)?;
+        let Some(server) = self.servers.iter().find(|s| s.target == TargetId::MGT) else {
+            return self.mgs_elsewhere.clone();
+        };
         server.run.as_ref()?.addresses.first()?.parse().ok()
     }
 

@@ -187,7 +187,7 @@ fn start_orchestrator(host: &Host, places: &Places, pool_bytes: u64) -> Result<(
     for n in 0..BRICKS {
         let name = format!("brick{n}");
         let dir = places.dir.join(&name).display().to_string();
-        let add = Request::AddBrick { pool: POOL_DEFAULT.to_owned(), name, dir, bytes: each };
+        let add = Request::AddBrick { pool: POOL_DEFAULT.to_owned(), name, dir, bytes: each, node: None };
         protocol::ask(&places.socket(), &add, Duration::ZERO)?;
     }
     Ok(())

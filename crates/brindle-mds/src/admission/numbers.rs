@@ -186,7 +186,8 @@ fn holds_no_numbers(op: Op) -> bool {
         Op::ReportNotice | Op::SessionEndNotice | Op::SettleNotice | Op::LeaseNotice => false,
         Op::ClosedNotice | Op::ShowReplica | Op::QuotaChange | Op::QuotaList => false,
         Op::MdtShares | Op::OstShares | Op::WatchLimits | Op::ChangeLimit => false,
-        Op::NodeRegister | Op::NodeOrder | Op::WatchDurability | Op::ChangeDurability => false,
+        Op::NodeRegister | Op::NodeOrder | Op::NodeSlices => false,
+        Op::WatchDurability | Op::ChangeDurability => false,
     }
 }
 

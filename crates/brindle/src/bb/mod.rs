@@ -12,7 +12,7 @@ use std::time::Duration;
 use brindle_bb::{Buffer, Pool};
 use brindle_host::bb::persistent::main_group;
 use brindle_host::bb::protocol::{self, Create, Reply, Request, SOCKET_VARIABLE, unexpected};
-use brindle_host::bb::view::{BrickPoolView, BrickPoolsView, BufferView, BuffersView};
+use brindle_host::bb::view::{BrickPoolView, BrickPoolsView, BufferView, BuffersView, PartView};
 use brindle_host::bb::{POOL_DEFAULT, copy};
 use brindle_types::units::{format_bytes, parse_bytes};
 use brindle_types::{Code, Fault, Result};
@@ -20,6 +20,9 @@ use brindle_types::{Code, Fault, Result};
 use crate::cli;
 use crate::exit::Done;
 use crate::output::{Output, print_json, print_line, table};
+
+/// Longest name that is made for a brick.
+const BRICK_NAME_MAX: usize = 32;
 
 /// The verbs.
 #[derive(clap::Subcommand)]
@@ -64,8 +67,10 @@ pub enum Command {
 pub enum BrickCommand {
     /// Add a directory to a pool
     Add(BrickAddArgs),
-    /// List bricks
+    /// List bricks, with the states of their hosts
     List(ListArgs),
+    /// Remove a brick that no buffer has a part of
+    Remove(BrickRemoveArgs),
 }
 
 /// Where the orchestrator is.
@@ -178,18 +183,47 @@ pub struct DestroyArgs {
 
 /// Arguments of `brindle bb brick add`.
 #[derive(clap::Args)]
-#[command(after_help = "Example: brindle bb brick add --name nvme0 --capacity 1400GiB /bricks/nvme0")]
+#[command(
+    after_help = "Examples:\n  brindle bb brick add --node oss1 --dir /bricks/nvme0 --capacity 1400GiB\n  brindle bb brick add --name nvme0 --capacity 1400GiB /bricks/nvme0\n\
+                        The host of a brick has joined the cluster as server (brindle cluster token --role server,client) and runs brindle bb agent."
+)]
 pub struct BrickAddArgs {
-    /// Directory on this host
-    #[arg(value_name = "DIR")]
-    dir: PathBuf,
-    /// Name of the brick
+    /// Directory on that host
+    #[arg(value_name = "DIR", required_unless_present = "at", conflicts_with = "at")]
+    dir: Option<PathBuf>,
+    /// Directory on that host
+    #[arg(long = "dir", id = "at", value_name = "DIR")]
+    at: Option<PathBuf>,
+    /// Host of the brick, which runs an agent; the orchestrator's own unless given
+    #[arg(long, value_name = "HOST")]
+    node: Option<String>,
+    /// Name of the brick; made of host and directory unless given
     #[arg(long, value_name = "NAME")]
-    name: String,
+    name: Option<String>,
     /// Bytes that buffers may have of it
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     capacity: u64,
     /// Pool; one that does not exist is made
+    #[arg(long, value_name = "POOL", default_value = POOL_DEFAULT)]
+    pool: String,
+    #[command(flatten)]
+    socket: SocketArg,
+}
+
+/// Arguments of `brindle bb brick remove`.
+#[derive(clap::Args)]
+#[command(
+    after_help = "With --lost a slice of a buffer that is being destroyed is given up without the word of its host. \
+                        Buffers that live are never given up: destroy them first."
+)]
+pub struct BrickRemoveArgs {
+    /// The brick
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// Its disk is gone for good: do not wait for its host
+    #[arg(long)]
+    lost: bool,
+    /// Its pool
     #[arg(long, value_name = "POOL", default_value = POOL_DEFAULT)]
     pool: String,
     #[command(flatten)]
@@ -202,12 +236,10 @@ pub fn run(command: Command) -> Result<Done> {
         Command::Serve(args) => serve::run(&args),
         Command::Agent(args) => agent::run(&args),
         Command::Node(command) => node::run(command),
-        Command::Brick(BrickCommand::Add(args)) => {
-            let dir = cli::text(&args.dir)?;
-            say(
-                &args.socket,
-                &Request::AddBrick { pool: args.pool, name: args.name, dir, bytes: args.capacity },
-            )
+        Command::Brick(BrickCommand::Add(args)) => add_brick(args),
+        Command::Brick(BrickCommand::Remove(args)) => {
+            let BrickRemoveArgs { name, lost, pool, socket } = args;
+            say(&socket, &Request::RemoveBrick { pool, name, lost })
         }
         Command::Brick(BrickCommand::List(args)) => bricks(&args, true),
         Command::Pool(args) => bricks(&args, false),
@@ -225,6 +257,34 @@ pub fn run(command: Command) -> Result<Done> {
         }
         Command::Copy => copy_as_user(),
     }
+}
+
+fn add_brick(args: BrickAddArgs) -> Result<Done> {
+    let BrickAddArgs { dir, at, node, name, capacity: bytes, pool, socket } = args;
+    let given = dir.or(at).ok_or_else(|| Fault::new(Code::BadArgument).why("no directory is given"))?;
+    let dir = match &node {
+        None => cli::text(&given)?,
+        // What a relative path means there nobody knows here.
+        Some(node) if given.is_relative() => {
+            return Err(Fault::new(Code::BadArgument)
+                .what("cannot add the brick")
+                .subject(given.display().to_string())
+                .why("it is no absolute path")
+                .data("nothing was changed")
+                .next(format!("give the path as it is on {node}: --dir /bricks/nvme0")));
+        }
+        Some(_) => cli::text(&given)?,
+    };
+    let name = name.unwrap_or_else(|| brick_name(node.as_deref(), &dir));
+    say(&socket, &Request::AddBrick { pool, name, dir, bytes, node })
+}
+
+/// A name for a brick without one: its host and the last part of its directory.
+fn brick_name(node: Option<&str>, dir: &str) -> String {
+    let last = dir.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+    let words = node.into_iter().chain([last]).collect::<Vec<_>>().join("-");
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
+    words.chars().map(plain).take(BRICK_NAME_MAX).collect()
 }
 
 /// Asks for something, and prints what the orchestrator says.
@@ -306,10 +366,23 @@ fn show(args: &ShowArgs) -> Result<Done> {
     list(&args.socket, args.output, move |b| b.token == name || format!("{}.{}", b.token, b.serial) == name)?;
     if !args.output.json() {
         for buffer in named(buffers(&args.socket)?, &args.job) {
+            if !buffer.slices.is_empty() {
+                println!("\n{}", parts_text(&buffer));
+            }
             println!("\n{}", timeline::text(&buffer));
         }
     }
     Ok(Done::Ok)
+}
+
+/// Where the parts of a buffer lie.
+fn parts_text(buffer: &Buffer) -> String {
+    let row = |part: PartView| {
+        let node = if part.node.is_empty() { "(local)".to_owned() } else { part.node };
+        vec![part.target, node, part.brick, format_bytes(part.bytes)]
+    };
+    let rows = brindle_host::bb::view::parts(buffer).into_iter().map(row).collect();
+    table(&["PART", "NODE", "BRICK", "SIZE"], rows)
 }
 
 fn list(socket: &SocketArg, output: Output, wanted: impl Fn(&Buffer) -> bool) -> Result<Done> {
@@ -366,7 +439,9 @@ fn bricks(args: &ListArgs, each: bool) -> Result<Done> {
         Reply::Bricks(pools) => pools,
         other => return Err(unexpected(&other)),
     };
-    let view = BrickPoolsView { pools: pools.iter().map(BrickPoolView::from).collect() };
+    let nodes = node::nodes(&args.socket)?;
+    let of = |pool: &Pool| BrickPoolView::from(pool).with_states(&nodes);
+    let view = BrickPoolsView { pools: pools.iter().map(of).collect() };
     if args.output.json() {
         print_json(&view)?;
         return Ok(Done::Ok);
@@ -380,12 +455,18 @@ fn bricks(args: &ListArgs, each: bool) -> Result<Done> {
                     name.clone(),
                     format_bytes(b.bytes),
                     format_bytes(b.free_bytes),
+                    if b.node.is_empty() { "(local)".to_owned() } else { b.node.clone() },
+                    b.state.clone(),
                     b.dir.clone(),
+                    b.reason.clone(),
                 ]
             };
             pool.bricks.iter().map(row).collect::<Vec<_>>()
         };
-        (vec!["BRICK", "POOL", "SIZE", "FREE", "DIRECTORY"], view.pools.iter().flat_map(row).collect())
+        (
+            vec!["BRICK", "POOL", "SIZE", "FREE", "NODE", "STATE", "DIRECTORY", "REASON"],
+            view.pools.iter().flat_map(row).collect(),
+        )
     } else {
         let row = |pool: &BrickPoolView| {
             let (size, free) = (format_bytes(pool.bytes), format_bytes(pool.free_bytes));

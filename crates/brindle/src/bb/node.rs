@@ -44,7 +44,7 @@ pub fn run(command: Command) -> Result<Done> {
     }
 }
 
-fn nodes(socket: &SocketArg) -> Result<Vec<NodeState>> {
+pub fn nodes(socket: &SocketArg) -> Result<Vec<NodeState>> {
     match socket.ask(&Request::Nodes, Duration::ZERO)? {
         Reply::Nodes(nodes) => Ok(nodes),
         other => Err(unexpected(&other)),

@@ -88,7 +88,7 @@ fn read(path: &Path) -> Result<String> {
 fn pool_of(bytes: u64, bricks: u64) -> Result<Pool> {
     let mut pool = Pool::new(&format_bytes(bytes).replace(' ', ""), GRANULE_DEFAULT_BYTES);
     for n in 0..bricks {
-        let brick = Brick { dir: format!("/{n}"), bytes: bytes / bricks };
+        let brick = Brick { dir: format!("/{n}"), bytes: bytes / bricks, node: None };
         pool.add_brick(&n.to_string(), brick)?;
     }
     Ok(pool)

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use brindle_auth::{HostRole, Mode};
@@ -19,7 +19,10 @@ use brindle_net::{CredentialSource, NotifyHandler, Peer, PeerConfig, TcpTranspor
 use brindle_stdx::{BoxFuture, Seams};
 use brindle_types::{Code, Fault, Nid, Result};
 use brindle_wire::Op;
-use brindle_wire::bb::{NodeOrder, NodeOrderReq, NodeOrderResp, NodeRegisterReq, NodeRegisterResp};
+use brindle_wire::bb::{
+    NodeOrder, NodeOrderReq, NodeOrderResp, NodeRegisterReq, NodeRegisterResp, NodeSlicesReq, NodeSlicesResp,
+    SliceOrder,
+};
 use brindle_wire::frame::{Frame, Header, decode_body, decode_reply, encode_body};
 use brindle_wire::version::PeerKind;
 use parking_lot::Mutex;
@@ -27,12 +30,17 @@ use tokio::sync::{RwLock, oneshot};
 
 use super::Places;
 use super::revisions::Revisions;
-use crate::access;
+use crate::bb::actions::reap;
+use crate::bb::part::Part;
+use crate::cluster::{Cluster, alive};
 use crate::identity::{IdentityFile, Process, security, write_whole};
 use crate::target_dir::DirLock;
+use crate::{Host, access};
 
 /// How long an order waits for the one before it for the same buffer.
 const ORDER_WAIT: Duration = Duration::from_secs(40);
+/// Directory of the parts of buffers that this host serves.
+const SLICES: &str = "slices";
 /// File that names the orchestrator's state.
 const KNOWN: &str = "orchestrator";
 /// Permissions of it.
@@ -61,7 +69,7 @@ pub struct Config {
 pub struct Agent {
     seams: Seams,
     config: Config,
-    program: PathBuf,
+    host: Host,
     identity: Arc<IdentityFile>,
     node: String,
     revisions: Mutex<Revisions>,
@@ -74,14 +82,15 @@ pub struct Agent {
     cleaned: AtomicU64,
     /// Why another orchestrator than the one that is known gets nothing done here.
     stranger: Mutex<Option<Fault>>,
+    /// Whether somebody looks after the slices of this host.
+    looking: AtomicBool,
     _state: DirLock,
 }
 
 impl Agent {
-    /// The agent of this host.
+    /// The agent of this host. Call it within a tokio runtime.
     pub fn new(seams: Seams, identity: Arc<IdentityFile>, config: Config) -> Result<Arc<Agent>> {
-        let program = std::env::current_exe()
-            .map_err(|e| Fault::io(Code::ProcessFailed, "cannot find", "this program", &e))?;
+        let host = Host::with(crate::servers(&seams), tokio::runtime::Handle::current())?;
         super::make_dir(&config.state.join("logs"))?;
         super::make_dir(&config.mount_root)?;
         let lock = DirLock::wait(&config.state, "another agent of burst buffers", |who| {
@@ -90,7 +99,7 @@ impl Agent {
         let revisions = Mutex::new(Revisions::open(&config.state.join("revisions.json"))?);
         Ok(Arc::new(Agent {
             seams,
-            program,
+            host,
             node: identity.host()?,
             identity,
             revisions,
@@ -99,6 +108,7 @@ impl Agent {
             clean: Latch::default(),
             cleaned: AtomicU64::new(0),
             stranger: Mutex::default(),
+            looking: AtomicBool::new(false),
             _state: lock,
             config,
         }))
@@ -125,6 +135,7 @@ impl Agent {
         let peer = Peer::new(transport, self.seams.clone(), nids, config, Arc::new(Orders(self.clone())));
         let (start, mut ready, mut said) = (self.seams.rng.next_u64(), Some(ready), String::new());
         loop {
+            self.look_after_slices();
             let pause_ms = match self.attend(&peer, start).await {
                 Ok(cleaned_up) => {
                     ready.take().into_iter().for_each(|ready| ready());
@@ -165,7 +176,7 @@ impl Agent {
             return Err(peer.state().last_error.map_or(fault.clone(), |last| fault.why(super::short(&last))));
         };
         let answer: NodeRegisterResp = decode_reply(&reply?)?;
-        let holds_mounts = self.places(&self.config.state).holds_mounts();
+        let holds_mounts = self.places(&self.config.state).holds_mounts() || !self.parts().is_empty();
         if let Err(fault) = know(&self.config.state.join(KNOWN), &answer.store, holds_mounts) {
             *self.stranger.lock() = Some(fault.clone());
             return Err(fault);
@@ -194,7 +205,7 @@ impl Agent {
 
     fn places(&self, state: &Path) -> Places<'_> {
         Places {
-            program: &self.program,
+            program: &self.host.program,
             node: &self.node,
             root: self.config.mount_root.clone(),
             logs: state.join("logs"),
@@ -202,22 +213,18 @@ impl Agent {
         }
     }
 
+    /// The lock of a buffer: orders for one are carried out one after the other.
+    fn lock_of(&self, serial: u64) -> Arc<Mutex<()>> {
+        let mut buffers = self.buffers.lock();
+        buffers.retain(|_, lock| Arc::strong_count(lock) > 1);
+        buffers.entry(serial).or_default().clone()
+    }
+
     /// Carries an order out, behind others for the same buffer.
     fn carry_out(&self, order: &NodeOrderReq) -> Result<NodeOrderResp> {
-        let lock = {
-            let mut buffers = self.buffers.lock();
-            buffers.retain(|_, lock| Arc::strong_count(lock) > 1);
-            buffers.entry(order.serial).or_default().clone()
-        };
+        let lock = self.lock_of(order.serial);
         // The orchestrator asks again; orders that wait would delay the look for surplus mounts.
-        let _buffer = lock.try_lock_for(ORDER_WAIT).ok_or_else(|| {
-            Fault::new(Code::NodeAway)
-                .what("cannot begin an order for the buffer of job")
-                .subject(order.job.clone())
-                .why(format!("an earlier one has not ended within {} s", ORDER_WAIT.as_secs()))
-                .data("nothing was changed")
-                .next("look at the log of the agent of this node")
-        })?;
+        let _buffer = lock.try_lock_for(ORDER_WAIT).ok_or_else(|| busy("the buffer of job", &order.job))?;
         self.revisions.lock().admit(order.serial, order.revision)?;
         tracing::info!(job = order.job, serial = order.serial, order = ?order.order, "ordered");
         let places = self.places(&self.config.state);
@@ -227,6 +234,108 @@ impl Agent {
         }
         Ok(NodeOrderResp { lost })
     }
+}
+
+impl Agent {
+    /// Directory of the parts of buffers.
+    fn slices_dir(&self) -> PathBuf {
+        self.config.state.join(SLICES)
+    }
+
+    /// Serial numbers of the buffers that this host serves a part of.
+    fn parts(&self) -> Vec<u64> {
+        let entries = std::fs::read_dir(self.slices_dir()).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+    }
+
+    fn part<'a>(&'a self, serial: u64, store: &'a str) -> Part<'a> {
+        Part {
+            host: &self.host,
+            serial,
+            dir: self.slices_dir().join(serial.to_string()),
+            store,
+            identity: Some(self.identity.path()),
+            is_remote: true,
+        }
+    }
+
+    /// Carries an order about bricks out, behind others for the same buffer.
+    fn carry_out_slices(&self, order: &NodeSlicesReq) -> Result<NodeSlicesResp> {
+        if matches!(order.order, SliceOrder::Claim { .. } | SliceOrder::Serve(_)) {
+            self.refuse_without_role()?;
+        }
+        let lock = self.lock_of(order.serial);
+        let busy = || busy("buffer", &order.serial.to_string());
+        let _buffer = lock.try_lock_for(ORDER_WAIT).ok_or_else(busy)?;
+        if order.serial != 0 {
+            self.revisions.lock().admit(order.serial, order.revision)?;
+        }
+        tracing::info!(serial = order.serial, order = ?order.order, "ordered");
+        self.part(order.serial, &order.store).carry_out(&order.order)
+    }
+
+    /// Mounts, and servers on other hosts, believe the targets of hosts that are servers.
+    fn refuse_without_role(&self) -> Result<()> {
+        let current = self.identity.current()?;
+        let roles = &current.identity().name().roles;
+        if roles.has(HostRole::Server) {
+            return Ok(());
+        }
+        Err(Fault::new(Code::NotForCaller)
+            .what("cannot have a brick: host")
+            .subject(self.node.clone())
+            .why(format!("it has joined as {roles}, not as server: nobody would believe its targets"))
+            .data("nothing was changed")
+            .next("let it join again: brindle cluster token --role server,client, brindle join --again"))
+    }
+
+    /// Starts the targets again that this host is to serve and that do not run: it may have booted, or a process was killed.
+    fn look_after_slices(self: &Arc<Self>) {
+        let parts = self.parts();
+        if parts.is_empty() || self.looking.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let agent = self.clone();
+        let look = move || {
+            for serial in parts {
+                if let Err(fault) = agent.start_again(serial) {
+                    tracing::warn!(code = %fault.code, serial, "targets of a buffer do not run: {fault}");
+                }
+            }
+            agent.looking.store(false, Ordering::Release);
+        };
+        if let Err(e) = std::thread::Builder::new().name("bb.slices".to_owned()).spawn(look) {
+            self.looking.store(false, Ordering::Release);
+            tracing::warn!(error = %e, "cannot look after the slices of this host");
+        }
+    }
+
+    fn start_again(&self, serial: u64) -> Result<()> {
+        let lock = self.lock_of(serial);
+        // Whoever carries an order out sees to it, too.
+        let Some(_buffer) = lock.try_lock() else { return Ok(()) };
+        let part = self.part(serial, "");
+        let cluster = match Cluster::load(&part.dir) {
+            Err(fault) if fault.code == Code::NoSuchCluster => return Ok(()),
+            loaded => loaded?,
+        };
+        // A target that never ran is one that an order was about to make.
+        if cluster.servers.iter().all(|server| server.run.is_none() || alive(server.run.as_ref())) {
+            return Ok(());
+        }
+        tracing::warn!(serial, "targets of a buffer do not run, and are started again");
+        reap(&cluster);
+        part.on(|on| on.serve_again())
+    }
+}
+
+fn busy(what: &'static str, subject: &str) -> Fault {
+    Fault::new(Code::NodeAway)
+        .what(format!("cannot begin an order for {what}"))
+        .subject(subject.to_owned())
+        .why(format!("an earlier one has not ended within {} s", ORDER_WAIT.as_secs()))
+        .data("nothing was changed")
+        .next("look at the log of the agent of this node")
 }
 
 /// Remembers whose orders an agent carries out, by the identity of the orchestrator's state. Another one, perhaps with an empty directory, knows nothing of
@@ -262,8 +371,14 @@ impl NotifyHandler for Orders {
         let agent = self.0.clone();
         Box::pin(async move {
             let header = frame.header.clone();
-            match agent.ordered(frame).await {
-                Ok(answer) => Frame::reply_to(&header, encode_body(&Ok::<_, Fault>(answer))),
+            let outcome = match Op::from_number(header.op) {
+                Some(Op::NodeSlices) => {
+                    agent.ordered_slices(frame).await.map(|answer| encode_body(&Ok::<_, Fault>(answer)))
+                }
+                _ => agent.ordered(frame).await.map(|answer| encode_body(&Ok::<_, Fault>(answer))),
+            };
+            match outcome {
+                Ok(body) => Frame::reply_to(&header, body),
                 Err(fault) => {
                     tracing::warn!(code = %fault.code, "an order was refused or has failed: {fault}");
                     Frame::fault_reply_to(&header, &fault)
@@ -274,6 +389,14 @@ impl NotifyHandler for Orders {
 }
 
 impl Agent {
+    async fn ordered_slices(self: Arc<Self>, frame: Frame) -> Result<NodeSlicesResp> {
+        if let Some(stranger) = self.stranger.lock().clone() {
+            return Err(stranger);
+        }
+        let order: NodeSlicesReq = decode_body(&frame.body)?;
+        off_thread("bb.slices", move || self.carry_out_slices(&order)).await
+    }
+
     async fn ordered(self: Arc<Self>, frame: Frame) -> Result<NodeOrderResp> {
         if Op::from_number(frame.header.op) != Some(Op::NodeOrder) {
             return Err(Fault::new(Code::UnknownOp).why(format!("notice {}", frame.header.op)));

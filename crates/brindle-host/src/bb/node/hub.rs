@@ -18,7 +18,10 @@ use brindle_net::{
 use brindle_stdx::{BoxFuture, Seams};
 use brindle_types::{Code, Fault, Nid, Result};
 use brindle_wire::Op;
-use brindle_wire::bb::{NodeOrder, NodeOrderReq, NodeOrderResp, NodeRegisterReq, NodeRegisterResp};
+use brindle_wire::bb::{
+    NodeOrder, NodeOrderReq, NodeOrderResp, NodeRegisterReq, NodeRegisterResp, NodeSlicesReq, NodeSlicesResp,
+    SliceOrder,
+};
 use brindle_wire::frame::{Frame, Header, decode_body, decode_reply, encode_body};
 use brindle_wire::principal::PrincipalKind;
 use parking_lot::{Condvar, Mutex};
@@ -42,6 +45,12 @@ const MOUNT_LIMIT_MS: u64 = 60_000;
 const UNMOUNT_LIMIT_MS: u64 = 100_000;
 /// How much longer it may take where swap is turned off.
 const SWAP_OFF_LIMIT_MS: u64 = 60_000;
+/// How long a host may take to make, start and end the targets of a buffer: as long as the processes may take.
+const SERVE_LIMIT: Duration = Duration::from_secs(90);
+/// How long a host may take for what needs no process.
+const LOOK_LIMIT: Duration = Duration::from_secs(30);
+/// Time between two looks whether a host that has an order is still there.
+const LOOK_EVERY_MS: u64 = 500;
 /// Registrations that wait to be looked at.
 const REGISTRATIONS_MAX: usize = 1024;
 /// How long a registration may take to be looked at.
@@ -88,6 +97,7 @@ pub struct Hub {
     shared: Arc<Shared>,
     registrations: Mutex<Option<Receiver<Registration>>>,
     handle: ServerHandle,
+    started: Instant,
 }
 
 struct Shared {
@@ -144,7 +154,7 @@ impl Hub {
             RpcServer::serve(transport, &seams, &nid, config, service).await
         })?;
         tracing::info!(nid = %handle.local_nid(), "agents of compute nodes may connect");
-        Ok(Hub { shared, registrations: Mutex::new(Some(waiting)), handle })
+        Ok(Hub { shared, registrations: Mutex::new(Some(waiting)), handle, started: Instant::now() })
     }
 
     /// Registrations, for whoever looks at them; the first caller gets them.
@@ -194,7 +204,7 @@ impl Hub {
     }
 
     /// Why the agent of a node takes no orders; empty where it does.
-    pub(super) fn fault_of(&self, node: &str) -> String {
+    pub(in crate::bb) fn fault_of(&self, node: &str) -> String {
         self.shared.connected.lock().get(node).map_or_else(String::new, |found| found.fault.clone())
     }
 
@@ -253,6 +263,52 @@ impl Hub {
         }
     }
 
+    /// Has the agent of a host with bricks carry out an order. Ends early where the host is heard of no more.
+    pub(in crate::bb) fn order_slices(
+        &self,
+        host: &Host,
+        node: &str,
+        order: &NodeSlicesReq,
+    ) -> Result<NodeSlicesResp> {
+        let conn = self.connection(node).map_err(about_bricks)?;
+        let limit = match &order.order {
+            SliceOrder::Serve(_) | SliceOrder::Destroy { .. } | SliceOrder::Hold { .. } => SERVE_LIMIT,
+            SliceOrder::Claim { .. } | SliceOrder::Release { .. } | SliceOrder::Free(_) => LOOK_LIMIT,
+        };
+        let header = Header { op: Op::NodeSlices as u16, ..Header::default() };
+        let mut asked = std::pin::pin!(conn.notify(Frame::new(header, encode_body(order))));
+        let deadline = Instant::now() + limit;
+        let gone = |why: String| about_bricks(away(node, why));
+        loop {
+            match host.wait(self.shared.seams.timeout_ms(LOOK_EVERY_MS, &mut asked)) {
+                Some(Ok(reply)) => {
+                    let answer: Result<NodeSlicesResp> = decode_reply(&reply);
+                    return answer.map_err(|fault| fault.why(format!("says the agent of node {node}")));
+                }
+                Some(Err(_)) => return Err(gone("its agent has gone before it answered".to_owned())),
+                None if self.contact(node) != Contact::Up => {
+                    return Err(gone("its agent is silent, and has not answered".to_owned()));
+                }
+                None if Instant::now() >= deadline => {
+                    let limit_s = limit.as_secs();
+                    return Err(gone(format!("its agent has not done within {limit_s} s what it was told")));
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Waits until these nodes are connected, where this hub has started a moment ago.
+    pub(in crate::bb) fn wait_for_agents(&self, nodes: &BTreeSet<String>) {
+        let deadline = self.started + CONNECT_WAIT;
+        let mut connected = self.shared.connected.lock();
+        while !nodes.iter().all(|node| connected.contains_key(node)) {
+            if self.shared.changed.wait_until(&mut connected, deadline).timed_out() {
+                return;
+            }
+        }
+    }
+
     fn connection(&self, node: &str) -> Result<Arc<ServerConn>> {
         let deadline = Instant::now() + CONNECT_WAIT;
         let mut connected = self.shared.connected.lock();
@@ -272,6 +328,13 @@ impl Hub {
             }
         }
     }
+}
+
+/// A host with bricks that cannot be asked.
+pub(in crate::bb) fn about_bricks(fault: Fault) -> Fault {
+    fault.data("what it has of the buffer stays as it is").next(
+        "start its agent: systemctl start brindle-bb-agent; or, if the disk of its brick is lost: brindle bb brick remove --lost BRICK",
+    )
 }
 
 /// Agents and mounts on other hosts believe servers only.
@@ -373,6 +436,17 @@ impl Refused {
             }
         };
         Ok(Refused { path: path.to_owned(), keys })
+    }
+
+    /// The keys.
+    pub fn keys(&self) -> &[String] {
+        &self.keys
+    }
+
+    /// Refuses these keys and no others, with the next start of the servers.
+    pub fn replace(&mut self, keys: &[String]) -> Result<()> {
+        self.keys = keys.to_vec();
+        self.save()
     }
 
     /// Whether a key is refused.

@@ -51,6 +51,10 @@ impl Orchestrator<'_> {
                 if is_plain(node) { "the orchestrator is on that host" } else { "it is no name of a node" };
             return Err(refused(why.to_owned()));
         }
+        if self.actions.hub().is_some_and(|hub| hub.contact(node) != Contact::Up) {
+            // Whatever it could not do before, it may have booted since.
+            self.actions.troubles.lock().remove(node);
+        }
         let number = self.actions.hub().map_or(0, Hub::next_number);
         let (name, address) = (node.clone(), address.clone());
         let row = NodeRow { name, address, key: hex(&key.0), forgotten: false };
@@ -95,7 +99,7 @@ impl Orchestrator<'_> {
         }
     }
 
-    fn agents_connect_to(&self) -> String {
+    pub(in crate::bb) fn agents_connect_to(&self) -> String {
         self.actions.hub().map(|hub| hub.nid().to_string()).unwrap_or_default()
     }
 
@@ -121,7 +125,10 @@ impl Orchestrator<'_> {
                 Contact::Away => "away",
             };
             let (buffers, state) = (on(&row.name), state.to_owned());
-            let reason = self.actions.hub().map_or_else(String::new, |hub| hub.fault_of(&row.name));
+            let mut reason = self.actions.hub().map_or_else(String::new, |hub| hub.fault_of(&row.name));
+            if let Some(trouble) = self.actions.trouble_of(&row.name).filter(|_| reason.is_empty()) {
+                reason = format!("no slices are made there now: {trouble}");
+            }
             nodes.push(NodeState { name: row.name, address: row.address, state, buffers, reason });
         }
         Ok(nodes)
@@ -190,7 +197,13 @@ impl Orchestrator<'_> {
             return Ok(());
         }
         let buffers = self.store.buffers()?;
-        let is_named = |name: &String| buffers.iter().any(|(_, b)| b.nodes.contains(name));
+        let pools = self.store.pools()?;
+        let has_brick = |name: &String| {
+            pools.iter().flat_map(|pool| pool.bricks.values()).any(|brick| brick.node.as_ref() == Some(name))
+        };
+        let has_slice = |b: &Buffer, name: &String| b.slices.iter().any(|s| s.node.as_ref() == Some(name));
+        let has_part = |b: &Buffer, name: &String| b.nodes.contains(name) || has_slice(b, name);
+        let is_named = |name: &String| has_brick(name) || buffers.iter().any(|(_, b)| has_part(b, name));
         // A node that has changed at this moment has come back, and stays.
         let mut idle = forgotten.iter().filter(|row| !is_named(&row.name));
         idle.try_for_each(|row| self.store.replace_node(row, None).map(drop))
