@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use brindle_tests::cluster::{Cluster, Output, binary};
 
 use crate::bare_hosts::{said, sh, start, until};
-use crate::dice::{Dice, seed};
+use crate::dice::{Dice, rounds, seed};
 use crate::enrolment::{brindle, done, end, join, serve};
 
 /// Where jobs find their buffers.
@@ -239,7 +239,7 @@ impl Site {
         said(&self.cluster, "h2", "kill -9 $(cat /run/brindle/agent.pid)");
         until("the agent's end", || self.node("h2")["state"] == "away");
         said(&self.cluster, "h4", &format!("cd {at} && md5sum -c sums"));
-        let all = "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline 2>/dev/null | grep -q 'serve.*brindle-bb/' && kill -9 ${p#/proc/}; done; true";
+        let all = "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline 2>/dev/null | grep -q 'serv[e].*brindle-bb/' && kill -9 ${p#/proc/}; done; true";
         said(&self.cluster, "h2", all);
         let mut writes = start(
             &self.cluster,
@@ -335,7 +335,7 @@ impl Site {
 fn an_orchestrator_that_is_killed_at_any_step_leaves_no_slice_that_nobody_has() {
     let mut dice = Dice::new(seed("bb-bricks-kill"));
     let mut site = Site::with_bricks("bb-bricks-kill");
-    for round in 0..6 {
+    for round in 0..2 * rounds() {
         let name = format!("p{round}");
         for words in [
             format!("bb create --capacity 64MiB --user {UID} {name}"),

@@ -264,9 +264,15 @@ impl Agent {
         if matches!(order.order, SliceOrder::Claim { .. } | SliceOrder::Serve(_)) {
             self.refuse_without_role()?;
         }
-        let lock = self.lock_of(order.serial);
         let busy = || busy("buffer", &order.serial.to_string());
-        let _buffer = lock.try_lock_for(ORDER_WAIT).ok_or_else(busy)?;
+        // A brick that is added may hold parts of any buffer, from a time when it was taken for lost.
+        let serials = match &order.order {
+            SliceOrder::Claim { .. } => self.parts(),
+            _ => vec![order.serial],
+        };
+        let locks: Vec<_> = serials.into_iter().map(|serial| self.lock_of(serial)).collect();
+        let held = locks.iter().map(|lock| lock.try_lock_for(ORDER_WAIT).ok_or_else(busy));
+        let _buffers = held.collect::<Result<Vec<_>>>()?;
         if order.serial != 0 {
             self.revisions.lock().admit(order.serial, order.revision)?;
         }
