@@ -96,7 +96,7 @@ pub struct NodeOrderResp {
 }
 message!(NodeOrderReq => NodeOrderResp, NodeOrder);
 
-/// An order for a host with bricks, about its part of a buffer (design note 048). It can be repeated.
+/// An order for a host with bricks, about its part of a buffer (design note 051). It can be repeated.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeSlicesReq {
     /// Serial number of the buffer; 0 for orders about a brick as a whole.
