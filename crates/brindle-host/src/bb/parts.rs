@@ -202,7 +202,10 @@ impl Actions<'_> {
         })?;
         let request = NodeSlicesReq { serial, revision, store: self.store_id.clone(), order: order.clone() };
         let outcome = hub.order_slices(self.host, node, &request);
-        if let SliceOrder::Serve(SlicesServed { missing: MissingSlice::Make, .. }) = order {
+        // A host on which nothing can be removed is no place for something new, either: whatever is made is removed first.
+        let makes = matches!(order, SliceOrder::Serve(SlicesServed { missing: MissingSlice::Make, .. }));
+        let removes = matches!(order, SliceOrder::Destroy { .. });
+        if makes || (removes && outcome.is_err()) {
             self.note_trouble(node, outcome.as_ref().err());
         }
         outcome
