@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use brindle_tests::cluster::{Cluster, Output, binary};
 
-use crate::bare_hosts::{said, sh, start, until};
+use crate::bare_hosts::{said, start, until};
 use crate::dice::{Dice, rounds, seed};
 use crate::enrolment::{brindle, done, end, join, serve};
 
