@@ -72,6 +72,7 @@ async fn together(store: &dyn ConfigStore, prefix: &str, last: u64) -> Result<()
     prop_assert!(store.swap_all(vec![write(&one, version, None), write(&one, version, None)]).await.is_err());
     let moved = store.swap_all(vec![write(&one, version, None), write(&two, version, None)]).await.unwrap();
     prop_assert!(matches!(moved, Swap::Done(_)));
-    prop_assert!(store.list(&format!("{prefix}t/")).await.unwrap().is_empty());
+    let left = store.list(&format!("{prefix}t/")).await.unwrap();
+    prop_assert!(left.is_empty());
     Ok(())
 }

@@ -46,7 +46,7 @@ fn rack(text: &str) -> std::result::Result<String, String> {
 pub fn run(args: &Args) -> Result<Done> {
     let place = args.fs.place()?;
     let wanted = (args.host.as_str(), args.label.as_str());
-    let view = runtime()?.block_on(label::label(&servers(), &place, wanted, args.dry_run))?;
+    let view = runtime()?.block_on(async { label::label(&servers(), &place, wanted, args.dry_run).await })?;
     if args.output.json() {
         print_json(&view)?;
         return Ok(Done::Ok);

@@ -36,7 +36,8 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<Done> {
     let place = args.fs.place()?;
     let names = (args.old.as_str(), args.new.as_str());
-    let view = runtime()?.block_on(rename::rename(&servers(), &place, names, args.dry_run))?;
+    let view =
+        runtime()?.block_on(async { rename::rename(&servers(), &place, names, args.dry_run).await })?;
     if args.output.json() {
         print_json(&view)?;
         return rename::outcome(&view).map(|()| Done::Ok);
