@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use brindle_config::store::{Entry, Swap, Watch};
-use brindle_config::{ConfigStore, LocalStore, Superblock};
+use brindle_config::{ConfigStore, LocalStore, Superblock, Write};
 use brindle_stdx::BoxFuture;
 use brindle_types::{Code, Fault, Result, TargetId};
 
@@ -28,6 +28,13 @@ impl Forgetful {
     pub(crate) fn lose_next_answer(&self) {
         self.loses.store(true, Ordering::Release);
     }
+
+    fn answered(&self, swap: Swap) -> Result<Swap> {
+        match self.loses.swap(false, Ordering::AcqRel) {
+            true => Err(Fault::new(Code::StoreUnreachable)),
+            false => Ok(swap),
+        }
+    }
 }
 
 impl ConfigStore for Forgetful {
@@ -47,10 +54,14 @@ impl ConfigStore for Forgetful {
     ) -> BoxFuture<'a, Result<Swap>> {
         Box::pin(async move {
             let swap = self.store.compare_and_swap(key, expected_version, value).await?;
-            match self.loses.swap(false, Ordering::AcqRel) {
-                true => Err(Fault::new(Code::StoreUnreachable)),
-                false => Ok(swap),
-            }
+            self.answered(swap)
+        })
+    }
+
+    fn swap_all(&self, writes: Vec<Write>) -> BoxFuture<'_, Result<Swap>> {
+        Box::pin(async move {
+            let swap = self.store.swap_all(writes).await?;
+            self.answered(swap)
         })
     }
 
