@@ -171,10 +171,14 @@ impl Change {
 
     fn command(&self) -> String {
         let osts: Vec<String> = self.osts.iter().map(ToString::to_string).collect();
-        let force = if self.verb == Verb::Destroy { " --yes" } else { "" };
-        format!("brindle pool {} {} {}{force}", self.verb.word(), self.pool, osts.join(","))
-            .trim_end()
-            .to_owned()
+        let mut command = format!("brindle pool {} {}", self.verb.word(), self.pool);
+        if !osts.is_empty() {
+            command += &format!(" {}", osts.join(","));
+        }
+        if self.verb == Verb::Destroy {
+            command += " --yes";
+        }
+        command
     }
 
     /// Makes it, and waits until the MDTs know.

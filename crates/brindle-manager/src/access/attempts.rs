@@ -334,7 +334,7 @@ mod tests {
         attempts.succeeded(ip(7), "ada");
         for n in 100..100 + REMEMBERED_MAX as u32 {
             for _ in 0..OF_ADDRESS_MAX {
-                attempts.begin(ip(n), "x").unwrap();
+                attempts.begin(ip(n), &n.to_string()).unwrap();
             }
         }
         assert!(attempts.begin_for(ip(1), "ada", true).unwrap_err().is_first);
