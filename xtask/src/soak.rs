@@ -173,7 +173,7 @@ fn fuzz(soak: &Soak<'_>) -> Report {
         let seed = first + number;
         println!("    garbage, seed {seed}");
         // Parts of the names of all these tests.
-        let args = ["test", "--release", "--workspace", "--", "fuzz", "decode_or", "garbage_is"];
+        let args = ["test", "--release", "--workspace", "--", "fuzz", "decode_or", "garbage_is", "no_number"];
         let cargo = soak.cargo(&args).env("BRINDLE_SEED", seed.to_string());
         let cargo = cargo.env("BRINDLE_FUZZ_ROUNDS", FUZZ_ROUNDS.to_string());
         let done = cargo.limit_secs(FAULT_RUN_SECS_MAX).run(&soak.log(&format!("fuzz-{seed}.log")));

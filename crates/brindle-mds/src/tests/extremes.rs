@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
+use brindle_stdx::fuzz::seed;
 use brindle_types::{Ino, Pair, Role};
 use brindle_wire::extremes::messages;
 use brindle_wire::frame::encode_body;
@@ -114,6 +115,13 @@ impl Target {
     }
 }
 
+/// Most messages of a kind that are tried, spread over all of them; the seed says where they begin. `make soak` tries all.
+const TRIED_MAX: usize = 24;
+
+fn tried_max() -> usize {
+    if std::env::var_os("BRINDLE_FUZZ_ROUNDS").is_some() { usize::MAX } else { TRIED_MAX }
+}
+
 #[derive(Default)]
 struct Feeder {
     is_limited: bool,
@@ -146,6 +154,10 @@ impl Feeder {
             };
             let mut all = messages::<M>(&|names: &[&'static str]| target.usual(names));
             assert!(!all.is_empty(), "{}: no message was made", M::OP.name());
+            let step = all.len().div_ceil(tried_max());
+            if number == 0 {
+                number = seed() as usize % step;
+            }
             if number >= all.len() {
                 break;
             }
@@ -158,7 +170,7 @@ impl Feeder {
                 self.ended_by.push(format!("{} {number}: {body:02x?}", M::OP.name()));
                 rig = Feeder::rig().await;
             }
-            number += 1;
+            number += step;
         }
         self.tried.insert(M::OP);
     }
