@@ -217,6 +217,7 @@ fn a_power_cut_of_all_hosts_makes_no_damaged_block_a_right_one() {
     until("a server", || ["h2", "h3"].contains(&set(&cluster)["primary"].as_str().unwrap_or_default()));
     let primary = set(&cluster)["primary"].as_str().unwrap().to_owned();
     until_served(&cluster, &primary, "serving");
+    until("the scrub", || !matches!(status(&cluster)["state"].as_str(), None | Some("unreachable")));
     // What was not put right at the takeover is damage, and not a block with a right checksum.
     let (_, _, unmended) = pass(&cluster);
     assert_eq!(unmended, 0);
