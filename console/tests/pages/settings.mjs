@@ -61,7 +61,7 @@ export async function settings({ page, check, axe, wide, shot, goTo, confirm, br
   await shot('scrub');
 
   await goTo('Set up');
-  await page.getByText('An MDT keeps names').waitFor();
+  await page.getByText('An MDT keeps names').first().waitFor();
   await axe('the set-up');
   await wide('the set-up');
   await shot('setup');
