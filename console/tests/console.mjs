@@ -260,7 +260,7 @@ async function main() {
   await page.getByRole('row', { name: /hans.*PAM/ }).waitFor();
   check('a user whose password the host knows is added', true);
   await goTo('Tokens');
-  await page.getByText('No tokens').waitFor();
+  await page.getByText('No tokens', { exact: true }).waitFor();
   await page.getByLabel('Purpose').fill('nightly report');
   await page.getByRole('button', { name: 'Make' }).click();
   const secret = await page.getByRole('status').locator('code').innerText();
@@ -271,7 +271,7 @@ async function main() {
   check('a program gets in with the token', (await withToken()) === 200);
   await page.getByRole('button', { name: 'Revoke nightly report' }).click();
   await page.getByRole('button', { name: 'Revoke for good nightly report' }).click();
-  await page.getByText('No tokens').waitFor();
+  await page.getByText('No tokens', { exact: true }).waitFor();
   check('a revoked token opens nothing', (await withToken()) === 401);
   await page.getByRole('button', { name: 'Light colours' }).click();
   await goTo('Dashboard');
