@@ -25,14 +25,14 @@ pub struct RenameView {
     pub to: String,
     /// `renamed` (its daemon goes by the new name), `waiting` (it has not shown it yet), `planned` (a dry run), or `unchanged` (it had this name before).
     pub state: &'static str,
-    /// What has the new name: targets, copies, nodemaps.
+    /// Rows that have the new name: targets, copies, nodemaps.
     pub keeps: Vec<String>,
     /// Seconds until its daemon was heard under the new name.
     pub seconds: Option<f64>,
 }
 document!(RenameView, "brindle.node.rename", 1);
 
-/// What goes with the host to its new name, in words.
+/// Rows that go with the host to its new name, in words.
 pub fn keeps(known: &Known, nodemaps: &[NodemapView], host: &str) -> Result<Vec<String>> {
     let (info, fs) = (one(&known.hosts, host)?, &known.map.fs);
     let mut keeps: Vec<String> =

@@ -443,7 +443,7 @@ mod tests {
     fn bricks_of_hosts_that_are_away_are_not_chosen_and_a_refusal_names_them() {
         let mut pool = Pool::new("default", GRANULE);
         for node in ["h1", "h2", "h3"] {
-            // The same directory on each host.
+            // Both bricks have the same directory, each on its own host.
             pool.add_brick(node, Brick { node: Some(node.to_owned()), ..brick("/b", 160) }).unwrap();
         }
         pool.add_brick("h4", Brick { node: Some("h1".to_owned()), ..brick("/b", 160) }).unwrap_err();

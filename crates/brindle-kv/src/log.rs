@@ -201,7 +201,7 @@ impl Log {
     pub fn set_mode(&self, mode: DurabilityMode) {
         *self.mode.lock() = mode;
         self.publish();
-        // What was let grow old is synced now.
+        // Records that were let grow old are synced now.
         self.work.notify_one();
     }
 

@@ -1,63 +1,31 @@
-//! The durability of targets in the config store, and in memory.
-//!
-//! Key `fs/<name>/durability`. Invariant: the modes in memory are those in the store; others are told only after the store has made them durable.
+//! The durability of targets: key `fs/<name>/durability` of the config store.
 
 use std::sync::Arc;
 
-use brindle_config::{ConfigStore, Swap};
-use brindle_stdx::watch;
-use brindle_types::{Code, Fault, FsName, Result, TargetId};
-use brindle_wire::form::{self, FormatLevel};
+use brindle_config::ConfigStore;
+use brindle_types::{FsName, Result, TargetId};
 use brindle_wire::mgs::durability::{Mode, ModeList};
-use tokio::sync::Mutex;
 
-/// The modes, and their place in the store.
-pub(crate) struct Durability {
-    store: Arc<dyn ConfigStore>,
-    key: String,
-    /// Version of the store's entry; 0 while there is none.
-    entry_version: Mutex<u64>,
-    current: watch::Sender<Told>,
-}
+use crate::published::Published;
 
-/// Modes as callers are told. Version 0 stands for no answer yet.
-#[derive(Clone, Default)]
-struct Told {
-    version: u64,
-    modes: Arc<ModeList>,
-}
-
-fn told(entry_version: u64, modes: ModeList) -> Told {
-    Told { version: entry_version.saturating_add(1), modes: Arc::new(modes) }
-}
+/// The modes.
+pub(crate) struct Durability(Published<ModeList>);
 
 impl Durability {
     /// Reads the modes.
     pub(crate) async fn open(store: Arc<dyn ConfigStore>, fs: &FsName) -> Result<Durability> {
         let key = format!("fs/{fs}/durability");
-        let (version, modes) = match store.get(&key).await? {
-            None => (0, ModeList::default()),
-            Some(entry) => {
-                let damaged = |why| Fault::new(Code::StoreDamaged).subject(key.clone()).why(why);
-                let modes = form::decode(&entry.value)
-                    .map_err(|why| why.fault("the durability of targets", damaged))?;
-                (entry.version, modes)
-            }
-        };
-        let current = watch::Sender::new(told(version, modes));
-        Ok(Durability { store, key, entry_version: Mutex::new(version), current })
+        Published::open(store, key, "the durability of targets").await.map(Durability)
     }
 
     /// The modes, and their version.
     pub(crate) fn now(&self) -> (u64, Arc<ModeList>) {
-        let told = self.current.borrow().clone();
-        (told.version, told.modes)
+        self.0.now()
     }
 
     /// Completes when the version is another one.
     pub(crate) async fn other_than(&self, version: u64) {
-        // The sender lives as long as `self`, so waiting cannot fail.
-        let _ = self.current.subscribe().wait_for(|told| told.version != version).await;
+        self.0.other_than(version).await;
     }
 
     /// Gives a target a mode. Whether that is news, and the mode before.
@@ -67,23 +35,7 @@ impl Durability {
         mode: Mode,
         is_dry_run: bool,
     ) -> Result<(bool, Mode)> {
-        let mut version = self.entry_version.lock().await;
-        let (_, now) = self.now();
-        let (before, next) = (now.of(target), with(&now, target, mode));
-        if next == *now || is_dry_run {
-            return Ok((next != *now, before));
-        }
-        let value = form::encode(FormatLevel::NEWEST, &next)?;
-        match self.store.compare_and_swap(&self.key, *version, Some(&value)).await? {
-            Swap::Done(new) => {
-                *version = new;
-                self.current.send_replace(told(new, next));
-                Ok((true, before))
-            }
-            Swap::Lost(_) => {
-                Err(Fault::new(Code::NotLeading).why("another MGS has changed the durability of targets"))
-            }
-        }
+        self.0.change(is_dry_run, |modes| Ok((with(modes, target, mode), modes.of(target)))).await
     }
 }
 
@@ -108,5 +60,19 @@ mod tests {
         let two = with(&with(&one, b, Mode::Scratch), a, Mode::Scratch);
         assert_eq!((two.of(a), two.of(b), two.targets.len()), (Mode::Scratch, Mode::Scratch, 2));
         assert_eq!(with(&with(&two, a, Mode::Relaxed), b, Mode::Relaxed), ModeList::default());
+    }
+
+    #[test]
+    fn a_write_whose_answer_was_lost_blocks_no_later_change() {
+        crate::testing::run(async {
+            let (store, _dir) = crate::testing::Forgetful::new();
+            let modes = Durability::open(store.clone(), &"scratch".parse().unwrap()).await.unwrap();
+            let (a, b) = (TargetId::ost(1), TargetId::mdt(0));
+            store.lose_next_answer();
+            modes.change(a, Mode::Sync, false).await.unwrap_err();
+            assert_eq!(modes.change(b, Mode::Scratch, false).await.unwrap(), (true, Mode::Relaxed));
+            let (_, now) = modes.now();
+            assert_eq!((now.of(a), now.of(b)), (Mode::Sync, Mode::Scratch), "the lost write was made");
+        });
     }
 }

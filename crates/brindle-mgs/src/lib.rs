@@ -22,6 +22,7 @@ pub mod hosts;
 mod limits;
 pub mod liveness;
 mod ops;
+mod published;
 pub mod rebuilt;
 mod replica;
 mod restored;

@@ -1,54 +1,31 @@
-//! The limits of jobs, users and hosts in the config store, and in memory.
-//!
-//! Key `fs/<name>/limits`. Invariant: the rules in memory are those in the store; others are told only after the store has made them durable.
-//! Rules that have ended go with the next change.
+//! The limits of jobs, users and hosts: key `fs/<name>/limits` of the config store. Rules that have ended go with the next change.
 
 use std::sync::Arc;
 
-use brindle_config::{ConfigStore, Swap};
-use brindle_stdx::watch;
+use brindle_config::ConfigStore;
 use brindle_types::{Code, Fault, FsName, Result};
-use brindle_wire::form::{self, FormatLevel};
 use brindle_wire::mgs::limit::{LimitChange, LimitList, LimitRule, RULES_MAX, refusal};
-use tokio::sync::Mutex;
 
-use crate::store::ATTEMPTS_MAX;
+use crate::published::Published;
 
-/// The rules, and their place in the store.
-pub(crate) struct Limits {
-    store: Arc<dyn ConfigStore>,
-    key: String,
-    /// Version of the store's entry; 0 while there is none.
-    entry_version: Mutex<u64>,
-    current: watch::Sender<Told>,
-}
-
-/// Rules as callers are told.
-#[derive(Clone, Default)]
-struct Told {
-    version: u64,
-    rules: Arc<Vec<LimitRule>>,
-}
+/// The rules.
+pub(crate) struct Limits(Published<LimitList>);
 
 impl Limits {
     /// Reads the rules.
     pub(crate) async fn open(store: Arc<dyn ConfigStore>, fs: &FsName) -> Result<Limits> {
-        let key = format!("fs/{fs}/limits");
-        let (version, rules) = read(&*store, &key).await?;
-        let current = watch::Sender::new(told(version, rules));
-        Ok(Limits { store, key, entry_version: Mutex::new(version), current })
+        Published::open(store, format!("fs/{fs}/limits"), "the limits").await.map(Limits)
     }
 
     /// The rules that count, and their version.
     pub(crate) fn now(&self, now_s: i64) -> (u64, Vec<LimitRule>) {
-        let told = self.current.borrow().clone();
-        (told.version, alive(&told.rules, now_s))
+        let (version, list) = self.0.now();
+        (version, alive(&list.rules, now_s))
     }
 
     /// Completes when the version is another one.
     pub(crate) async fn other_than(&self, version: u64) {
-        // The sender lives as long as `self`, so waiting cannot fail.
-        let _ = self.current.subscribe().wait_for(|told| told.version != version).await;
+        self.0.other_than(version).await;
     }
 
     /// Makes a change; whether anything changed, and the rule as it is then.
@@ -58,46 +35,13 @@ impl Limits {
         now_s: i64,
         is_dry_run: bool,
     ) -> Result<(bool, Option<LimitRule>)> {
-        let mut version = self.entry_version.lock().await;
-        for _ in 0..ATTEMPTS_MAX {
-            let before = self.current.borrow().rules.clone();
-            let rules = decide(&alive(&before, now_s), change)?;
+        let next = |list: &LimitList| {
+            let rules = decide(&alive(&list.rules, now_s), change)?;
             let rule = rules.iter().find(|rule| rule.name == change.name()).cloned();
-            let changed = rules != *before;
-            if !changed || is_dry_run {
-                return Ok((changed, rule));
-            }
-            let value = form::encode(FormatLevel::NEWEST, &LimitList { rules: rules.clone() })?;
-            match self.store.compare_and_swap(&self.key, *version, Some(&value)).await? {
-                Swap::Done(new) => {
-                    *version = new;
-                    self.current.send_replace(told(new, rules));
-                    return Ok((true, rule));
-                }
-                // Another MGS was first, or a write of this one of which it has heard nothing.
-                Swap::Lost(_) => {
-                    let (found, rules) = read(&*self.store, &self.key).await?;
-                    *version = found;
-                    self.current.send_replace(told(found, rules));
-                }
-            }
-        }
-        Err(Fault::new(Code::Overloaded)
-            .what("cannot change the limits")
-            .why(format!("others changed them {ATTEMPTS_MAX} times meanwhile")))
+            Ok((LimitList { rules }, rule))
+        };
+        self.0.change(is_dry_run, next).await
     }
-}
-
-/// Version 0 stands for no answer yet.
-fn told(entry_version: u64, rules: Vec<LimitRule>) -> Told {
-    Told { version: entry_version.saturating_add(1), rules: Arc::new(rules) }
-}
-
-async fn read(store: &dyn ConfigStore, key: &str) -> Result<(u64, Vec<LimitRule>)> {
-    let Some(entry) = store.get(key).await? else { return Ok((0, Vec::new())) };
-    let damaged = |why| Fault::new(Code::StoreDamaged).subject(key.to_owned()).why(why);
-    let list: LimitList = form::decode(&entry.value).map_err(|why| why.fault("the limits", damaged))?;
-    Ok((entry.version, list.rules))
 }
 
 /// Rules that have not ended.
@@ -142,6 +86,7 @@ fn decide(rules: &[LimitRule], change: &LimitChange) -> Result<Vec<LimitRule>> {
 
 #[cfg(test)]
 mod tests {
+    use brindle_wire::form::{self, FormatLevel};
     use brindle_wire::mgs::limit::{LimitAt, LimitOf};
 
     use super::*;

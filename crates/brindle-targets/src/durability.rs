@@ -4,25 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use brindle_stdx::{Disk, Seams};
-use brindle_types::{Code, Result, TargetId};
-use brindle_wire::mgs::durability::{KeptMode, Mode, WatchDurabilityReq};
+use brindle_types::{Result, TargetId};
+use brindle_wire::mgs::durability::{KeptMode, Mode, WatchDurabilityReq, WatchDurabilityResp};
 
 use crate::Directory;
+use crate::follow::{self, POLL_MS};
 use crate::replica::kept;
 
 /// File of the mode, in the directory of the target.
 const FILE: &str = "durability";
 /// Longest wait for the MGS when a target starts.
 const START_MS: u64 = 1_000;
-/// Longest time that the MGS holds a question.
-const POLL_MS: u32 = 10_000;
-/// Additional time for the answer.
-const GRACE_MS: u64 = 5_000;
-/// Pause after a question that was not answered, or at once.
-const PAUSE_MS: u64 = 1_000;
-/// Pause after an MGS of an earlier release has said that it knows of no modes.
-const NOTHING_PAUSE_MS: u64 = 30_000;
-
 /// The mode of a target.
 pub struct TargetMode {
     target: TargetId,
@@ -84,32 +76,15 @@ impl TargetMode {
         if self.is_fixed {
             return;
         }
-        let mut known_version = 0;
-        loop {
-            let request = WatchDurabilityReq { known_version, wait_ms: POLL_MS };
-            let asked = seams.now();
-            let patience_ms = u64::from(POLL_MS) + GRACE_MS;
-            match seams.timeout_ms(patience_ms, targets.mgs().probe(&request)).await {
-                Some(Ok(answer)) => {
-                    let is_new = answer.version != known_version;
-                    known_version = answer.version;
-                    if let Some(modes) = answer.modes {
-                        self.take(&*seams.disk, modes.of(self.target));
-                        changed(self.now());
-                    }
-                    if !is_new && seams.now().ms_since(asked) < PAUSE_MS {
-                        // The MGS has too many who wait.
-                        seams.sleep_ms(PAUSE_MS).await;
-                    }
-                }
-                Some(Err(fault)) if fault.code == Code::UnknownOp => seams.sleep_ms(NOTHING_PAUSE_MS).await,
-                Some(Err(fault)) => {
-                    tracing::debug!(code = %fault.code, "the MGS does not tell the durability: {fault}");
-                    seams.sleep_ms(PAUSE_MS).await;
-                }
-                None => targets.map().mgs_is_silent(),
+        let ask = |known_version| WatchDurabilityReq { known_version, wait_ms: POLL_MS };
+        let take = |answer: WatchDurabilityResp| {
+            if let Some(modes) = answer.modes {
+                self.take(&*seams.disk, modes.of(self.target));
+                changed(self.now());
             }
-        }
+            answer.version
+        };
+        follow::follow(&seams, &targets, ask, take).await;
     }
 }
 

@@ -10,6 +10,7 @@
 pub mod caller;
 pub mod directory;
 pub mod durability;
+mod follow;
 pub mod gate;
 pub mod limits;
 pub mod log_level;

@@ -161,11 +161,11 @@ pub struct SlicesServed {
     pub room_wait_s: u64,
     /// Whether the servers keep their memory locked.
     pub lock_memory: bool,
-    /// What to do with a target that is not there.
+    /// Answer to a target that is missing.
     pub missing: MissingSlice,
 }
 
-/// What to do with a target that is to be served and is not there.
+/// Answer to a target that is to be served and is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MissingSlice {
     /// Make it: the buffer is being made, or grows.

@@ -1,17 +1,11 @@
 //! `brindle alerts`: what the manager of this host calls wrong, and what somebody says to it.
 
-use std::path::PathBuf;
-
 use brindle_manager::alerts::store::{AlertView, AlertsView, SilenceReq, SilenceView};
-use brindle_manager::web::local;
-use brindle_stdx::Timestamp;
-use brindle_telemetry::log::rfc3339;
-use brindle_types::{Code, Fault, Result};
+use brindle_types::Result;
 use serde_json::json;
 
 use crate::exit::Done;
-use crate::format::runtime;
-use crate::manager::DIR_DEFAULT;
+use crate::manager::asking::{ManagerArgs, time};
 use crate::output::{Output, print_json, table};
 
 /// The verbs of `brindle alerts`.
@@ -25,14 +19,6 @@ pub enum Command {
     Silence(SilenceArgs),
     /// End a silence
     Unsilence(NumberArgs),
-}
-
-/// The manager that is meant.
-#[derive(clap::Args)]
-struct ManagerArgs {
-    /// Directory of the manager's files; of a development cluster it is DIR/manager
-    #[arg(long, value_name = "DIR", default_value = DIR_DEFAULT)]
-    manager: PathBuf,
 }
 
 /// Arguments of `brindle alerts list`.
@@ -96,7 +82,7 @@ pub fn run(command: &Command) -> Result<Done> {
         Command::List(args) => list(args),
         Command::Ack(args) => {
             let path = format!("/alerts/{}/acknowledge", args.number);
-            let alert: AlertView = ask(&args.manager, "POST", &path, &json!({}))?;
+            let alert: AlertView = args.manager.ask("POST", &path, &json!({}))?;
             println!("acknowledged: {} {}", alert.code, alert.text);
             Ok(Done::Ok)
         }
@@ -107,35 +93,21 @@ pub fn run(command: &Command) -> Result<Done> {
                 seconds: args.seconds,
                 why: args.why.clone(),
             };
-            let silence: SilenceView = ask(&args.manager, "POST", "/silences", &request)?;
+            let silence: SilenceView = args.manager.ask("POST", "/silences", &request)?;
             println!("silence {} until {}", silence.id, time(silence.until_s));
             Ok(Done::Ok)
         }
         Command::Unsilence(args) => {
             let _: AlertsView =
-                ask(&args.manager, "DELETE", &format!("/silences/{}", args.number), &json!({}))?;
+                args.manager.ask("DELETE", &format!("/silences/{}", args.number), &json!({}))?;
             println!("silence {} has ended", args.number);
             Ok(Done::Ok)
         }
     }
 }
 
-fn ask<A: serde::de::DeserializeOwned>(
-    manager: &ManagerArgs,
-    method: &str,
-    path: &str,
-    body: &impl serde::Serialize,
-) -> Result<A> {
-    let method = method.parse().map_err(|_| Fault::new(Code::Bug).why("no method of HTTP"))?;
-    runtime()?.block_on(local::ask(&manager.manager, method, path, body))
-}
-
-fn time(at_s: i64) -> String {
-    rfc3339(Timestamp::new(at_s, 0)).chars().take(19).collect::<String>() + "Z"
-}
-
 fn list(args: &ListArgs) -> Result<Done> {
-    let mut view: AlertsView = ask(&args.manager, "GET", "/alerts", &json!({}))?;
+    let mut view: AlertsView = args.manager.ask("GET", "/alerts", &json!({}))?;
     let go_on = view.alerts.iter().filter(|alert| alert.ended_s.is_none()).count();
     if !args.all {
         view.alerts.retain(|alert| alert.ended_s.is_none());

@@ -1,5 +1,6 @@
 //! `brindle manager`: the process behind the console ([`brindle_manager`]).
 
+pub mod asking;
 mod verbs;
 
 use std::net::SocketAddr;

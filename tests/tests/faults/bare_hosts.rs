@@ -84,10 +84,15 @@ fn stop(child: &Child) {
     until("stopping", || state_of(pid) == Some('T'));
 }
 
-pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, is_so: impl FnMut() -> bool) {
+    until_within(LIMIT, what, is_so);
+}
+
+/// Waits for what takes longer than usual.
+pub(crate) fn until_within(limit: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
     let since = Instant::now();
     while !is_so() {
-        assert!(since.elapsed() < LIMIT, "{what} does not happen");
+        assert!(since.elapsed() < limit, "{what} does not happen");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

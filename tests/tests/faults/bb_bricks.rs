@@ -1,11 +1,11 @@
 //! Burst buffers whose bricks lie on other hosts: h1 has the orchestrator and no brick, h2 and h3 have bricks, h4 is a compute node.
 
 use std::process::Child;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use brindle_tests::cluster::{Cluster, Output, binary};
 
-use crate::bare_hosts::{said, start, until};
+use crate::bare_hosts::{said, start, until, until_within};
 use crate::dice::{Dice, rounds, seed};
 use crate::enrolment::{brindle, done, end, join, serve};
 
@@ -24,14 +24,6 @@ struct Site {
     cluster: Cluster,
     /// Processes that hosts run, as this test has started them.
     children: Vec<Child>,
-}
-
-fn until_slow(what: &str, mut is_so: impl FnMut() -> bool) {
-    let since = Instant::now();
-    while !is_so() {
-        assert!(since.elapsed() < SILENT_LIMIT, "{what} does not happen");
-        std::thread::sleep(Duration::from_millis(50));
-    }
 }
 
 impl Site {
@@ -295,7 +287,7 @@ fn a_host_that_is_down_gives_no_slices_and_its_own_are_free_when_it_says_so() {
     until("registering", || site.node("h2")["state"] == "up");
     assert_eq!(site.buffers("p").len(), 1);
     site.start_host("h3");
-    until_slow("emptying", || site.buffers("p").is_empty() && site.buffers("q").len() == 1);
+    until_within(SILENT_LIMIT, "emptying", || site.buffers("p").is_empty() && site.buffers("q").len() == 1);
     assert_eq!(site.free(), [BRICK_BYTES - (64 << 20), BRICK_BYTES]);
     site.holds_nothing("h3");
     site.a_disk_that_is_lost_is_given_up_by_a_word();
@@ -314,11 +306,11 @@ impl Site {
             "a buffer that lives: {refused}"
         );
         self.kill_host("h3");
-        until_slow("silence", || self.brick("h3-brick")["state"] != "up");
+        until_within(SILENT_LIMIT, "silence", || self.brick("h3-brick")["state"] != "up");
         done(&self.cluster, "h1", "bb destroy --yes s");
         assert_eq!(self.buffers("s")[0]["state"], "being destroyed");
         done(&self.cluster, "h1", "bb brick remove --lost h3-brick");
-        until_slow("the end of s", || self.buffers("s").is_empty());
+        until_within(SILENT_LIMIT, "the end of s", || self.buffers("s").is_empty());
         assert_eq!(self.free(), [BRICK_BYTES - (64 << 20)]);
         self.start_host("h3");
         assert_ne!(self.left_on("h3"), "", "what was given up is there");
@@ -344,6 +336,7 @@ fn an_orchestrator_that_is_killed_at_any_step_leaves_no_slice_that_nobody_has() 
         ] {
             let program = binary().display().to_string();
             let mut asks = start(&site.cluster, "h1", &format!("'{program}' {words}"));
+            // Killed at any step: the dice say when.
             std::thread::sleep(dice.millis(20, 900));
             said(&site.cluster, "h1", "kill -9 $(cat /run/brindle/bb.pid)");
             asks.wait().unwrap();

@@ -1,7 +1,8 @@
 //! Racks of real hosts (`brindle node label`). Property: copies of a target are put into one rack only by word, and a spare host of another rack comes first.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use crate::bare_hosts::until_within;
 use crate::enrolment::{brindle, done, end, join, serve};
 use crate::replicas::{made, set};
 
@@ -48,11 +49,8 @@ fn copies_are_in_different_racks_and_so_is_the_spare_host_that_gets_one() {
     }
     assert!(cluster.dev(&["host", "kill", "h2"]).ok());
     daemons[1].wait().unwrap();
-    let since = Instant::now();
-    while hosts(&cluster) != ["h3", "h4"] || set(&cluster)["state"] != "serving" {
-        assert!(since.elapsed() < REPLACED_WITHIN, "{}", set(&cluster));
-        std::thread::sleep(Duration::from_millis(200));
-    }
+    let is_replaced = || hosts(&cluster) == ["h3", "h4"] && set(&cluster)["state"] == "serving";
+    until_within(REPLACED_WITHIN, "the copy on the spare host in another rack", is_replaced);
     daemons.remove(1);
     end(cluster, daemons);
 }

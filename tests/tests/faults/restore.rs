@@ -3,6 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use brindle_tests::cluster::Cluster;
+
 use crate::bare_hosts::{said, sh, start};
 use crate::enrolment::{MOUNT, brindle, done, end, join, mount, serve};
 use crate::replicas::{made, set, until_served};
@@ -13,21 +15,24 @@ const WITHOUT_THE_OTHER: Duration = Duration::from_secs(10);
 const MGT: &str = "/var/lib/brindle/mgt";
 const BACKUP: &str = "/var/lib/brindle/config.backup";
 
+/// Writes a file through the mount of h4, and adds its checksum to the file `sums`; both are on the disks then.
+pub(crate) fn write_summed(cluster: &Cluster, name: &str) -> String {
+    said(
+        cluster,
+        "h4",
+        &format!(
+            "cd {MOUNT} && head -c 3000000 /dev/urandom > {name} && sync && md5sum {name} >> sums && sync"
+        ),
+    )
+}
+
 #[test]
 fn a_restored_configuration_gives_nobody_what_lacks_acknowledged_changes() {
     let (cluster, mut daemons) = made("restore");
     done(&cluster, "h1", "target add --copies 2 --node h2 --node h3 --dir /var/lib/brindle/ost0");
     assert!(join(&cluster, "h4", "client").ok());
     mount(&cluster, "h4");
-    let write = |name: &str| {
-        said(
-            &cluster,
-            "h4",
-            &format!(
-                "cd {MOUNT} && head -c 3000000 /dev/urandom > {name} && sync && md5sum {name} >> sums && sync"
-            ),
-        )
-    };
+    let write = |name: &str| write_summed(&cluster, name);
     write("before");
     let made = done(&cluster, "h1", &format!("cluster backup --to {BACKUP}"));
     assert!(made.contains("hosts, in") && made.contains("authority"), "{made}");

@@ -4,6 +4,7 @@
 use crate::bare_hosts::{said, sh};
 use crate::enrolment::{MOUNT, brindle, done, end, join, mount, serve};
 use crate::replicas::{made, until_served};
+use crate::restore::write_summed;
 use brindle_tests::cluster::{Cluster, binary};
 
 const MGT: &str = "/var/lib/brindle/mgt";
@@ -35,15 +36,7 @@ fn a_lost_configuration_without_a_backup_is_made_anew_and_every_byte_is_there() 
     done(&cluster, "h1", "target add --node h3 --dir /var/lib/brindle/ost1");
     assert!(join(&cluster, "h4", "client").ok());
     mount(&cluster, "h4");
-    let write = |name: &str| {
-        said(
-            &cluster,
-            "h4",
-            &format!(
-                "cd {MOUNT} && head -c 3000000 /dev/urandom > {name} && sync && md5sum {name} >> sums && sync"
-            ),
-        )
-    };
+    let write = |name: &str| write_summed(&cluster, name);
     write("before");
     // One copy misses the second file.
     assert!(cluster.dev(&["host", "kill", "h2"]).ok());

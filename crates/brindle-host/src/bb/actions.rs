@@ -18,8 +18,9 @@ use rustix::process::{Pid, WaitOptions, waitpid};
 
 use super::beneath::Dir;
 use super::brick;
+use super::job_lock::JobLock;
 use super::node::hub::{Hub, Refused};
-use super::orchestrator::{JobLock, stopped};
+use super::orchestrator::stopped;
 use super::store::Store;
 use super::{Config, FS, GLOBAL, Network, PRIVATE, SWAP, make_dir, persistent_name};
 use super::{staging, swap, swap_name};
@@ -120,7 +121,7 @@ impl<'a> Actions<'a> {
         Ok(())
     }
 
-    /// What the orchestrator's own host has of it, before anything runs: its mount for staging. Its targets are added when they are served.
+    /// The part of the orchestrator's own host, before anything runs: the mount for staging. Targets are added when they are served.
     fn state_of(&self, buffer: &Buffer) -> Result<Cluster> {
         let fs = FS.parse().map_err(|why: String| Fault::new(Code::Bug).why(why))?;
         let mut cluster = Cluster::new(fs);

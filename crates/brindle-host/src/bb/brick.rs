@@ -402,7 +402,7 @@ mod tests {
         assert_eq!(second.actions.make(&buffer, &pool).unwrap_err().code, Code::ForeignTarget);
         second.actions.destroy(&buffer, &pool).unwrap();
         assert!(kept.exists());
-        // What a brick holds keeps its mark, and an empty brick is another one's when its mark is off.
+        // The mark stays on a brick with slices; without its mark an empty brick may go to another orchestrator.
         assert_eq!(release(&brick, &first.store.id().unwrap()).unwrap_err().code, Code::TargetBusy);
         first.actions.destroy(&buffer, &pool).unwrap();
         assert!(!kept.exists());

@@ -3,7 +3,8 @@
 use brindle_bb::{Buffer, Goal, Phase};
 use brindle_types::{Code, Fault, Result};
 
-use super::orchestrator::{JobLock, Orchestrator, short};
+use super::job_lock::JobLock;
+use super::orchestrator::{Orchestrator, short};
 
 /// How often the hosts of a new buffer are chosen.
 const HOSTS_TRIED_MAX: usize = 3;

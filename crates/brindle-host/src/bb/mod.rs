@@ -11,6 +11,7 @@ mod beneath;
 mod brick;
 pub mod copy;
 mod elsewhere;
+mod job_lock;
 mod mounting;
 pub mod node;
 pub mod orchestrator;

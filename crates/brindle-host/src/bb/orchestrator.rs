@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use brindle_bb::answer::{Capacity, Instance, Instances, Links, Pools, RealSize, Session, Sessions};
@@ -16,58 +15,20 @@ use brindle_bb::{Access, Action, Buffer, CreateRequest, Goal, JobRequest, Phase,
 use brindle_types::units::format_bytes;
 use brindle_types::{Code, Fault, Result};
 use parking_lot::Mutex;
-use rustix::process::Signal;
 
 use super::actions::Actions;
 use super::elsewhere::waits_for_hosts;
+use super::job_lock::JobLock;
 use super::protocol::{Create, Reply, Request, Setup};
 use super::store::Store;
 use super::{Config, POOL_DEFAULT, is_plain};
 use crate::Host;
-use crate::process::Identity;
 use crate::target_dir::DirLock;
 
 /// How long a step waits for the one before it. Shorter than the time after which Slurm kills whoever asks.
 const LOCK_WAIT: Duration = Duration::from_secs(120);
 /// Most actions towards one goal.
 const ACTIONS_MAX: usize = 16;
-
-/// The lock of a job, and the copy that runs under it.
-#[derive(Default)]
-pub struct JobLock {
-    pub(super) step: Mutex<()>,
-    /// How many want the copy to stop.
-    stop: AtomicUsize,
-    copy: Mutex<Option<Identity>>,
-}
-
-impl JobLock {
-    /// Stops the copy that runs, and those that would begin, until [`JobLock::go_on`].
-    fn stop(&self) {
-        self.stop.fetch_add(1, Ordering::SeqCst);
-        if let Some(copy) = *self.copy.lock() {
-            copy.signal(Signal::KILL);
-        }
-    }
-
-    fn go_on(&self) {
-        self.stop.fetch_sub(1, Ordering::SeqCst);
-    }
-
-    /// Whether somebody wants the copy to stop.
-    pub fn stops(&self) -> bool {
-        self.stop.load(Ordering::SeqCst) > 0
-    }
-
-    /// Notes the process of a copy, or that it has ended; kills one that is not wanted any more.
-    pub fn copies(&self, copy: Option<Identity>) {
-        let mut now = self.copy.lock();
-        *now = copy;
-        if let Some(copy) = copy.filter(|_| self.stops()) {
-            copy.signal(Signal::KILL);
-        }
-    }
-}
 
 /// The orchestrator.
 pub struct Orchestrator<'a> {

@@ -23,9 +23,9 @@ use crate::{Host, loops, mounts, text};
 
 /// Smallest image with XFS, which has as many inodes as it has room for.
 const XFS_FROM_BYTES: u64 = 512 << 20;
-/// What ext4 on an image takes for itself, beside a part of the slice.
+/// Bytes that ext4 on an image takes for itself, beside a part of the slice.
 const EXT4_EXTRA_BYTES: u64 = 14 << 20;
-/// What XFS takes: its log has 64 MiB.
+/// Bytes that XFS takes for itself: its log has 64 MiB.
 const XFS_EXTRA_BYTES: u64 = 96 << 20;
 /// The part of the slice: one of so many.
 const IMAGE_EXTRA_PART: u64 = 24;

@@ -41,7 +41,7 @@ impl Actions<'_> {
         Ok(self.store.buffer(serial)?.map_or(0, |(revision, _)| revision))
     }
 
-    /// What the orchestrator's own host has of a buffer.
+    /// The part of a buffer that the orchestrator's own host has.
     pub(super) fn here(&self, serial: u64) -> Part<'_> {
         Part {
             host: self.host,

@@ -17,7 +17,8 @@ use brindle_types::units::format_bytes;
 use brindle_types::{Code, Fault, Result};
 
 use super::actions::too_full;
-use super::orchestrator::{JobLock, Orchestrator, held, short};
+use super::job_lock::JobLock;
+use super::orchestrator::{Orchestrator, held, short};
 use super::protocol::Reply;
 
 /// A buffer grows by itself when less than one of so many parts of it is free.

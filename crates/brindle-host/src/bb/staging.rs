@@ -8,7 +8,8 @@ use brindle_bb::{Buffer, Transfer};
 use brindle_types::{Code, Fault, Result};
 
 use super::copy::{CopyOutcome, CopyWork};
-use super::orchestrator::{JobLock, stopped};
+use super::job_lock::JobLock;
+use super::orchestrator::stopped;
 use crate::Host;
 use crate::process::Identity;
 

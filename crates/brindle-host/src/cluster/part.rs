@@ -10,7 +10,7 @@ use super::state::{Cluster, Reach, Server, alive};
 use super::{On, down, image, node};
 use crate::{mounts, text};
 
-/// What to do with a target that is not there.
+/// Answer to a target that is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missing {
     /// Make it.
@@ -31,7 +31,7 @@ pub struct Wanted {
     pub mgs: Option<Nid>,
     /// How other hosts reach the servers.
     pub reach: Option<Reach>,
-    /// What to do with targets that are not there.
+    /// Answer to targets that are missing.
     pub missing: Missing,
 }
 

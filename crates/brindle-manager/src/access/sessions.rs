@@ -41,12 +41,12 @@ pub struct Session {
 }
 
 impl Session {
-    /// That of a command on the manager's own host, which has none.
+    /// The session of a command on the manager's own host, which has no cookie and no end.
     pub fn local(now: Mono) -> Session {
         Session::of_token(LOCAL_USER, now)
     }
 
-    /// That of a program with a token, which has none: each request shows the token.
+    /// The session of one request of a program: it shows its token each time.
     pub fn of_token(user: &str, now: Mono) -> Session {
         Session { user: user.to_owned(), csrf: String::new(), began: now, used: now }
     }

@@ -12,12 +12,11 @@ use brindle_wire::frame::encode_body;
 use brindle_wire::mds::convert::ConvertReq;
 use brindle_wire::mds::open::OpenReq;
 use brindle_wire::mds::quota::{QuotaOwner, QuotaRoomReq, QuotaSetReq, RoomUse};
-use brindle_wire::mds::scan::{ScanReq, Wanted};
 use brindle_wire::mds::*;
 use brindle_wire::{Message, Op};
 use futures_util::FutureExt;
 
-use super::hostile::limit;
+use super::hostile::{limit, sums_of_all};
 use super::rig::*;
 use crate::dispatch::dispatch;
 use crate::{admission, attrs};
@@ -93,17 +92,7 @@ impl Target {
 
     /// What others do with the file afterwards.
     async fn use_it(&self, rig: &Rig) {
-        let scan = ScanReq {
-            cred: root(),
-            start: Ino::ROOT,
-            start_name: Vec::new(),
-            predicate: Vec::new(),
-            depth_min: 0,
-            depth_max: 9,
-            wanted: Wanted::Sums { depth_max: 9 },
-            cursor: None,
-        };
-        drop(rig.ask(A, scan).await);
+        drop(rig.ask(A, sums_of_all()).await);
         drop(rig.stat(A, self.ino).await);
         let (user, group) = (RoomUse::default(), RoomUse::default());
         let room = QuotaRoomReq { uid: 1000, gid: 1000, wanted_bytes: 1 << 40, user, group, ino: self.ino };

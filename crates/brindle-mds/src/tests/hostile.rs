@@ -52,8 +52,9 @@ async fn tell(rig: &Rig, ino: Ino, report: WriteReport) {
     rig.ask(B, ReportReq { items: vec![(ino, report)], synced: Vec::new() }).await.expect("answered");
 }
 
-async fn sums(rig: &Rig) -> ScanResp {
-    let scan = ScanReq {
+/// A look at everything, with sums.
+pub(super) fn sums_of_all() -> ScanReq {
+    ScanReq {
         cred: root(),
         start: Ino::ROOT,
         start_name: Vec::new(),
@@ -62,8 +63,11 @@ async fn sums(rig: &Rig) -> ScanResp {
         depth_max: 9,
         wanted: Wanted::Sums { depth_max: 9 },
         cursor: None,
-    };
-    rig.ask(A, scan).await.expect("answered")
+    }
+}
+
+async fn sums(rig: &Rig) -> ScanResp {
+    rig.ask(A, sums_of_all()).await.expect("answered")
 }
 
 async fn used_bytes(rig: &Rig) -> u64 {

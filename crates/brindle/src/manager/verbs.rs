@@ -1,21 +1,16 @@
 //! `brindle manager user` and `token`: who may log in at the manager of this host, and with which tokens programs ask it.
 
 use std::io::Read as _;
-use std::path::PathBuf;
 
 use brindle_manager::access::Role;
 use brindle_manager::access::tokens::TokenView;
 use brindle_manager::api::views::{AddTokenReq, AddUserReq, NewTokenView, TokensView, UsersView};
-use brindle_manager::web::local;
-use brindle_stdx::Timestamp;
-use brindle_telemetry::log::rfc3339;
 use brindle_types::{Code, Fault, Result};
 use clap::ValueEnum;
 use serde_json::json;
 
-use super::DIR_DEFAULT;
+use super::asking::{ManagerArgs, time};
 use crate::exit::Done;
-use crate::format::runtime;
 use crate::output::{Output, print_json, table};
 
 /// Most bytes that are read as a password.
@@ -52,14 +47,6 @@ pub enum Token {
     Add(AddTokenArgs),
     /// Revoke a token
     Revoke(RevokeArgs),
-}
-
-/// The manager that is meant.
-#[derive(clap::Args)]
-struct ManagerArgs {
-    /// Directory of the manager's files; of a development cluster it is DIR/manager
-    #[arg(long, value_name = "DIR", default_value = DIR_DEFAULT)]
-    manager: PathBuf,
 }
 
 /// Arguments of lists.
@@ -155,20 +142,10 @@ pub fn run(verb: &Verb) -> Result<Done> {
     Ok(Done::Ok)
 }
 
-fn ask<A: serde::de::DeserializeOwned>(
-    manager: &ManagerArgs,
-    method: &str,
-    path: &str,
-    body: &impl serde::Serialize,
-) -> Result<A> {
-    let method = method.parse().map_err(|_| Fault::new(Code::Bug).why("no method of HTTP"))?;
-    runtime()?.block_on(local::ask(&manager.manager, method, path, body))
-}
-
 fn of_user(verb: &User) -> Result<()> {
     match verb {
         User::List(args) => {
-            let view: UsersView = ask(&args.manager, "GET", "/users", &json!({}))?;
+            let view: UsersView = args.manager.ask("GET", "/users", &json!({}))?;
             if args.output.json() {
                 return print_json(&view);
             }
@@ -182,13 +159,13 @@ fn of_user(verb: &User) -> Result<()> {
             let password = if args.pam { None } else { Some(password()?) };
             let request =
                 AddUserReq { name: args.name.clone(), role: args.role.role(), password, by_pam: args.pam };
-            let _: UsersView = ask(&args.manager, "POST", "/users", &request)?;
+            let _: UsersView = args.manager.ask("POST", "/users", &request)?;
             println!("{} may log in, as {}", args.name, args.role.role().word());
             Ok(())
         }
         User::Remove(args) => {
             is_name(&args.name)?;
-            let _: UsersView = ask(&args.manager, "DELETE", &format!("/users/{}", args.name), &json!({}))?;
+            let _: UsersView = args.manager.ask("DELETE", &format!("/users/{}", args.name), &json!({}))?;
             println!("{} is removed; sessions and tokens of this user have ended", args.name);
             Ok(())
         }
@@ -216,7 +193,7 @@ fn password() -> Result<String> {
 fn of_token(verb: &Token) -> Result<()> {
     match verb {
         Token::List(args) => {
-            let view: TokensView = ask(&args.manager, "GET", "/tokens", &json!({}))?;
+            let view: TokensView = args.manager.ask("GET", "/tokens", &json!({}))?;
             if args.output.json() {
                 return print_json(&view);
             }
@@ -230,7 +207,7 @@ fn of_token(verb: &Token) -> Result<()> {
         }
         Token::Add(args) => {
             let request = AddTokenReq { name: args.name.clone(), role: args.role.role(), days: args.days };
-            let made: NewTokenView = ask(&args.manager, "POST", "/tokens", &request)?;
+            let made: NewTokenView = args.manager.ask("POST", "/tokens", &request)?;
             if args.output.json() {
                 return print_json(&made);
             }
@@ -246,7 +223,7 @@ fn of_token(verb: &Token) -> Result<()> {
         }
         Token::Revoke(args) => {
             let path = format!("/tokens/{}", args.number);
-            let _: TokensView = ask(&args.manager, "DELETE", &path, &json!({}))?;
+            let _: TokensView = args.manager.ask("DELETE", &path, &json!({}))?;
             println!("token {} is revoked", args.number);
             Ok(())
         }
@@ -262,8 +239,4 @@ fn row(token: &TokenView) -> Vec<String> {
         time(token.made_s),
         time(token.ends_s),
     ]
-}
-
-fn time(at_s: i64) -> String {
-    rfc3339(Timestamp::new(at_s, 0)).chars().take(19).collect::<String>() + "Z"
 }
