@@ -1,7 +1,6 @@
 //! sync_objects.
 
 use brindle_objects::sync::Synced;
-use brindle_stdx::planted;
 use brindle_types::{ObjectId, Result};
 use brindle_wire::mgs::durability::Mode;
 use brindle_wire::oss::sync::{SyncObjectsReq, SyncObjectsResp};
@@ -20,7 +19,7 @@ async fn everywhere(oss: &Oss, objects: &[ObjectId]) -> Result<Synced> {
 
 /// The last step before a change is answered: where the OST is `sync`, the object is durable on all members.
 pub async fn before_answer(oss: &Oss, object: ObjectId) -> Result<()> {
-    if oss.mode.now() == Mode::Sync && !planted("ost_sync_mode_answers_early") {
+    if oss.mode.now() == Mode::Sync {
         everywhere(oss, &[object]).await?;
     }
     Ok(())
