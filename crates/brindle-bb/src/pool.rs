@@ -80,6 +80,9 @@ pub struct Pool {
     pub granule_bytes: u64,
     /// Bricks by name.
     pub bricks: BTreeMap<String, Brick>,
+    /// Bricks, by name, that get no new slices.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub draining: BTreeSet<String>,
     /// Slices that belong to buffers.
     pub slices: Vec<Slice>,
     /// Serial number of the next buffer; never used twice.
@@ -94,6 +97,7 @@ impl Pool {
             name: name.to_owned(),
             granule_bytes,
             bricks: BTreeMap::new(),
+            draining: BTreeSet::new(),
             slices: Vec::new(),
             next_serial: 1,
         }
@@ -132,15 +136,31 @@ impl Pool {
 
     /// Removes a brick. Slices that lie in it go with it: whoever asks has made sure that no buffer needs them.
     pub fn remove_brick(&mut self, name: &str) -> Result<Brick> {
-        let removed = self.bricks.remove(name).ok_or_else(|| {
+        let removed = self.known(name)?.clone();
+        self.bricks.remove(name);
+        self.slices.retain(|slice| slice.brick != name);
+        self.draining.remove(name);
+        Ok(removed)
+    }
+
+    /// Keeps new slices out of a brick, or lets them in again. Buffers that have a part of it keep that part.
+    pub fn drain_brick(&mut self, name: &str, is_draining: bool) -> Result<()> {
+        self.known(name)?;
+        match is_draining {
+            true => self.draining.insert(name.to_owned()),
+            false => self.draining.remove(name),
+        };
+        Ok(())
+    }
+
+    fn known(&self, name: &str) -> Result<&Brick> {
+        self.bricks.get(name).ok_or_else(|| {
             Fault::new(Code::BadArgument)
                 .what("no brick of this pool is called")
                 .subject(name.to_owned())
                 .data("nothing was changed")
                 .next("list them: brindle bb brick list")
-        })?;
-        self.slices.retain(|slice| slice.brick != name);
-        Ok(removed)
+        })
     }
 
     /// Granules of all bricks.
@@ -153,16 +173,16 @@ impl Pool {
         self.bricks.keys().map(|name| self.free_of(name)).sum()
     }
 
-    /// Granules that no buffer has, on bricks of other hosts than these.
+    /// Granules that a new buffer can have: on bricks of other hosts than these, and on none that is being drained.
     pub fn free_granules_without(&self, away: &BTreeSet<String>) -> u64 {
-        let reached = self.bricks.iter().filter(|(_, brick)| !brick.is_on(away));
-        reached.map(|(name, _)| self.free_of(name)).sum()
+        self.free_without(away).map(|(granules, _)| granules).sum()
     }
 
-    /// Free granules of each brick on other hosts than these.
+    /// The same, brick by brick.
     fn free_without(&self, away: &BTreeSet<String>) -> impl Iterator<Item = (u64, String)> {
-        let reached = self.bricks.iter().filter(|(_, brick)| !brick.is_on(away));
-        reached.map(|(name, _)| (self.free_of(name), name.clone()))
+        let open =
+            self.bricks.iter().filter(|(name, brick)| !brick.is_on(away) && !self.draining.contains(*name));
+        open.map(|(name, _)| (self.free_of(name), name.clone()))
     }
 
     /// Free granules of a brick.
@@ -311,13 +331,21 @@ impl Pool {
     /// The refusal of a buffer that does not fit now.
     fn full(&self, verb: &str, bytes: u64, away: &BTreeSet<String>) -> Fault {
         let reached = self.free_granules_without(away);
-        let elsewhere = self.free_granules() - reached;
+        let drained: u64 = self.draining.iter().map(|name| self.free_of(name)).sum();
+        let elsewhere = (self.free_granules() - reached).saturating_sub(drained);
         let free = format_bytes(reached * self.granule_bytes);
         let fault = Fault::new(Code::PoolFull)
             .what(format!("cannot {verb} a buffer: pool"))
             .subject(self.name.clone())
             .why(format!("{free} are free, {} are asked for", format_bytes(bytes)))
             .data("nothing was allocated");
+        let fault = match drained {
+            0 => fault,
+            _ => fault.why(format!(
+                "{} more are free on bricks that are being drained",
+                format_bytes(drained * self.granule_bytes)
+            )),
+        };
         if elsewhere == 0 {
             return fault;
         }
@@ -464,6 +492,28 @@ mod tests {
         pool.remove_brick("h3").unwrap();
         assert_eq!(pool.granules(), 20);
         pool.remove_brick("h3").unwrap_err();
+    }
+
+    #[test]
+    fn a_brick_that_is_drained_gets_no_new_slices_and_keeps_those_it_has() {
+        let mut pool = pool(&[160, 160]);
+        let (serial, slices) = pool.allocate(64, &none()).unwrap();
+        let (drained, other) = (slices[0].brick.clone(), slices[1].brick.clone());
+        pool.drain_brick(&drained, true).unwrap();
+        let free = pool.free_granules_without(&none());
+        assert_eq!(free, pool.free_of(&other));
+        let fault = pool.allocate(160, &none()).unwrap_err();
+        assert!(fault.why[1].ends_with("more are free on bricks that are being drained"), "{fault}");
+        let (_, new) = pool.allocate(32, &none()).unwrap();
+        assert!(new.iter().all(|slice| slice.brick == other));
+        let grown = pool.grow(serial, 96, &none()).unwrap();
+        assert_eq!(grown.iter().find(|s| s.brick == drained), Some(&slices[0]), "it keeps what it has");
+        pool.drain_brick(&drained, false).unwrap();
+        pool.allocate(112, &none()).unwrap();
+        pool.drain_brick("nobody", true).unwrap_err();
+        pool.drain_brick(&drained, true).unwrap();
+        pool.remove_brick(&drained).unwrap();
+        assert!(pool.draining.is_empty());
     }
 
     fn pool(bricks: &[u64]) -> Pool {

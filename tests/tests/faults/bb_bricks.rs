@@ -193,6 +193,13 @@ fn a_buffer_is_striped_over_the_bricks_of_other_hosts() {
     assert!(!less.ok() && less.text.contains("E7013"), "{less}");
     done(&site.cluster, "h1", "bb resize 7 96MiB");
     assert_eq!(site.free().iter().sum::<u64>(), 2 * BRICK_BYTES - (96 << 20));
+    // A brick that is to go gets no new buffers, and the job keeps its part.
+    let drained = done(&site.cluster, "h1", "bb brick drain h3-brick");
+    assert!(drained.contains("1 buffer has a part of it still"), "{drained}");
+    assert!(done(&site.cluster, "h1", "bb brick list").contains("up, draining"));
+    done(&site.cluster, "h1", &format!("bb create --capacity 16MiB --user {UID} p"));
+    assert_eq!(Site::hosts_of(&site.buffers("p")[0]), ["h2"]);
+    done(&site.cluster, "h1", "bb destroy --yes p");
     said(&site.cluster, "h4", &format!("cd {at} && md5sum -c sums"));
     site.call("post_run --token 7");
     site.call("data_out --token 7");

@@ -96,6 +96,23 @@ impl Orchestrator<'_> {
         Ok(buffers.filter(has).map(|b| b.serial).collect())
     }
 
+    /// Keeps new slices out of a brick, or lets them in again.
+    pub(super) fn drain_brick(&self, pool: &str, name: &str, is_draining: bool) -> Result<Reply> {
+        let _bricks = self.bricks.lock();
+        self.store.change_pool(pool, |pool| pool.drain_brick(name, is_draining))?;
+        let left = self.serials_on(pool, name)?.len();
+        let buffers = if left == 1 { "buffer has" } else { "buffers have" };
+        Ok(Reply::Done(match (is_draining, left) {
+            (false, _) => format!("brick {name} of pool {pool} gets new buffers again"),
+            (true, 0) => format!("brick {name} of pool {pool} is empty: brindle bb brick remove {name}"),
+            (true, _) => {
+                format!(
+                    "brick {name} of pool {pool} gets no new buffers; {left} {buffers} a part of it still"
+                )
+            }
+        }))
+    }
+
     /// Removes a brick from its pool. `lost`: an administrator says that its disk is gone, so nobody has to confirm that slices of buffers
     /// which are being destroyed are gone.
     pub(super) fn remove_brick(&self, pool: &str, name: &str, lost: bool) -> Result<Reply> {

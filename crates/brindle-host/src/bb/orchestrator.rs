@@ -139,6 +139,7 @@ impl<'a> Orchestrator<'a> {
                 self.add_brick(pool, name, &Brick { dir, bytes: *bytes, node })
             }
             Request::RemoveBrick { pool, name, lost } => self.remove_brick(pool, name, *lost),
+            Request::DrainBrick { pool, name, is_draining } => self.drain_brick(pool, name, *is_draining),
             Request::Nodes => Ok(Reply::Nodes(self.nodes()?)),
             Request::ForgetNode(node) => self.forget_node(node),
         }

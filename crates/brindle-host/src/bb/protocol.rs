@@ -96,6 +96,15 @@ pub enum Request {
         /// Its disk is gone: nobody confirms any more that it is empty.
         lost: bool,
     },
+    /// Keeps new slices out of a brick, or lets them in again.
+    DrainBrick {
+        /// The pool.
+        pool: String,
+        /// Name of the brick.
+        name: String,
+        /// Keep them out.
+        is_draining: bool,
+    },
     /// The compute nodes.
     Nodes,
     /// A compute node is dead: nothing waits for it any longer.

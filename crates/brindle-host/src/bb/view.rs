@@ -194,6 +194,8 @@ pub struct BrickView {
     pub node: String,
     /// State of the host, as in `brindle bb node list`; `local` for the orchestrator's own, empty where nobody has asked for it.
     pub state: String,
+    /// Whether it gets no new slices.
+    pub is_draining: bool,
     /// Why no slices are made there now; empty where they are.
     pub reason: String,
     /// Directory.
@@ -210,6 +212,7 @@ impl From<&Pool> for BrickPoolView {
             name: name.clone(),
             node: brick.node.clone().unwrap_or_default(),
             state: if brick.node.is_none() { "local".to_owned() } else { String::new() },
+            is_draining: pool.draining.contains(name),
             reason: String::new(),
             dir: brick.dir.clone(),
             bytes: brick.bytes,

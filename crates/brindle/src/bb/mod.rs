@@ -69,6 +69,8 @@ pub enum BrickCommand {
     Add(BrickAddArgs),
     /// List bricks, with the states of their hosts
     List(ListArgs),
+    /// Give no new buffers a part of a brick, before it is removed; buffers that have one keep it
+    Drain(BrickDrainArgs),
     /// Remove a brick that no buffer has a part of
     Remove(BrickRemoveArgs),
 }
@@ -210,6 +212,22 @@ pub struct BrickAddArgs {
     socket: SocketArg,
 }
 
+/// Arguments of `brindle bb brick drain`.
+#[derive(clap::Args)]
+pub struct BrickDrainArgs {
+    /// The brick
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// Let new buffers in again
+    #[arg(long)]
+    stop: bool,
+    /// Its pool
+    #[arg(long, value_name = "POOL", default_value = POOL_DEFAULT)]
+    pool: String,
+    #[command(flatten)]
+    socket: SocketArg,
+}
+
 /// Arguments of `brindle bb brick remove`.
 #[derive(clap::Args)]
 #[command(
@@ -240,6 +258,10 @@ pub fn run(command: Command) -> Result<Done> {
         Command::Brick(BrickCommand::Remove(args)) => {
             let BrickRemoveArgs { name, lost, pool, socket } = args;
             say(&socket, &Request::RemoveBrick { pool, name, lost })
+        }
+        Command::Brick(BrickCommand::Drain(args)) => {
+            let BrickDrainArgs { name, stop, pool, socket } = args;
+            say(&socket, &Request::DrainBrick { pool, name, is_draining: !stop })
         }
         Command::Brick(BrickCommand::List(args)) => bricks(&args, true),
         Command::Pool(args) => bricks(&args, false),
@@ -456,7 +478,7 @@ fn bricks(args: &ListArgs, each: bool) -> Result<Done> {
                     format_bytes(b.bytes),
                     format_bytes(b.free_bytes),
                     if b.node.is_empty() { "(local)".to_owned() } else { b.node.clone() },
-                    b.state.clone(),
+                    if b.is_draining { format!("{}, draining", b.state) } else { b.state.clone() },
                     b.dir.clone(),
                     b.reason.clone(),
                 ]
