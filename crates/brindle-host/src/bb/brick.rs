@@ -4,6 +4,7 @@
 //! brick would erase each other's buffers. So `BRICK/brindle-bb/owner` holds the identity of the state ([`super::store::Store::id`]). It is
 //! written when the brick is added, and compared before anything is made in the brick or removed from it.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -25,10 +26,14 @@ const MARK: &str = "owner";
 const NEW_MARK: &str = ".owner-";
 
 impl Orchestrator<'_> {
-    /// Marks the bricks of a pool that an earlier release has added.
+    /// Marks the bricks of a pool that were added before bricks had marks, and hold something. An empty one may be a disk that is not mounted.
     pub(super) fn mark_bricks(&self, pool: &Pool) {
         for (name, brick) in pool.bricks.iter().filter(|(_, brick)| brick.node.is_none()) {
-            let claimed = self.store.id().and_then(|id| claim(Path::new(&brick.dir), &id, true));
+            let path = Path::new(&brick.dir);
+            let claimed = has_content(&path.join(BRICK_DIR)).and_then(|holds| match holds {
+                true => self.store.id().and_then(|id| claim(path, &id, true)),
+                false => Ok(()),
+            });
             if let Err(fault) = claimed {
                 tracing::warn!(%fault, brick = name, "no new buffers can be made in a brick");
             }
@@ -38,9 +43,11 @@ impl Orchestrator<'_> {
     /// Adds a brick to a pool. One on another host is marked by the agent there.
     pub(super) fn add_brick(&self, pool: &str, name: &str, wanted: &Brick) -> Result<Reply> {
         let _bricks = self.bricks.lock();
-        // One directory has one name, also with a slash at its end.
-        let dir = text(&Path::new(&wanted.dir).components().collect::<PathBuf>())?;
-        let brick = Brick { node: self.node_of_brick(wanted)?, dir, ..wanted.clone() };
+        // One directory has one name, also with a slash at its end, and here also behind a link.
+        let dir: PathBuf = Path::new(&wanted.dir).components().collect();
+        let node = self.node_of_brick(wanted)?;
+        let dir = if node.is_none() { dir.canonicalize().unwrap_or(dir) } else { dir };
+        let brick = Brick { node, dir: text(&dir)?, ..wanted.clone() };
         if pool::is_name(pool) {
             self.store.make_pool(&Pool::new(pool, GRANULE_DEFAULT_BYTES))?;
         }
@@ -51,14 +58,23 @@ impl Orchestrator<'_> {
         match node {
             None => {
                 let path = Path::new(dir);
+                refuse_other_path(path)?;
                 refuse_small(path, *bytes)?;
                 claim(path, &self.store.id()?, is_listed)?;
             }
             Some(node) => {
-                // The number first: buffers that are made meanwhile are beyond it.
-                let below = self.store.pools()?.iter().map(|pool| pool.next_serial).max().unwrap_or(1);
-                let living = self.store.buffers()?.into_iter().filter(|(_, b)| b.phase != Phase::Destroying);
-                let kept = living.map(|(_, b)| b.serial).collect();
+                // Slices and the number first: buffers that are made meanwhile have slices before they have a row, or are beyond the number.
+                let pools = self.store.pools()?;
+                let below = pools.iter().map(|pool| pool.next_serial).max().unwrap_or(1);
+                let mut kept: BTreeSet<u64> =
+                    pools.iter().flat_map(|pool| &pool.slices).map(|slice| slice.serial).collect();
+                for (_, buffer) in self.store.buffers()? {
+                    match buffer.phase {
+                        Phase::Destroying => kept.remove(&buffer.serial),
+                        _ => kept.insert(buffer.serial),
+                    };
+                }
+                let kept = kept.into_iter().collect();
                 let bytes = if is_listed { 0 } else { *bytes };
                 self.actions
                     .order_brick(node, SliceOrder::Claim { brick: dir.clone(), bytes, kept, below })?;
@@ -169,18 +185,31 @@ impl Orchestrator<'_> {
     }
 }
 
-/// Refuses what is no directory, or has not so much free.
-pub(super) fn refuse_small(path: &Path, bytes: u64) -> Result<()> {
-    let refused = |why: String| {
-        Fault::new(Code::BadArgument)
-            .what("cannot add the brick")
-            .subject(path.display().to_string())
-            .why(why)
-            .data("nothing was changed")
-    };
+fn not_added(path: &Path, why: String) -> Fault {
+    Fault::new(Code::BadArgument)
+        .what("cannot add the brick")
+        .subject(path.display().to_string())
+        .why(why)
+        .data("nothing was changed")
+}
+
+/// Refuses what is no directory, and another name of one: the kernel tells mounts and devices by their real paths, and a disk with two names would
+/// be counted twice.
+pub(super) fn refuse_other_path(path: &Path) -> Result<()> {
     if !path.is_absolute() || !path.is_dir() {
-        return Err(refused("it is no directory on that host, by its absolute path".to_owned()));
+        return Err(not_added(path, "it is no directory on that host, by its absolute path".to_owned()));
     }
+    match path.canonicalize() {
+        Ok(real) if real == path => Ok(()),
+        Ok(real) => Err(not_added(path, format!("it is a link to {}", real.display()))
+            .next(format!("give that path: {}", real.display()))),
+        Err(e) => Err(not_added(path, e.to_string())),
+    }
+}
+
+/// Refuses what has not so much free.
+pub(super) fn refuse_small(path: &Path, bytes: u64) -> Result<()> {
+    let refused = |why: String| not_added(path, why);
     let stat = rustix::fs::statvfs(path).map_err(|e| refused(e.to_string()))?;
     let room = stat.f_bavail.saturating_mul(stat.f_frsize);
     if room < bytes {

@@ -84,9 +84,15 @@ impl Actions<'_> {
         let (dead, living): (Vec<&String>, Vec<&String>) = buffer.nodes.iter().partition(is_dead);
         for serial in Self::mounted_by(buffer) {
             // Bytes that programs have written are sent when a mount ends.
-            if let Err(fault) = self.ensure_runs(serial) {
-                tracing::warn!(%fault, serial, job = buffer.token, "unmounting, although a server does not run");
+            let Err(fault) = self.ensure_runs(serial) else { continue };
+            let is_wanted = serial != buffer.serial || buffer.is_pending();
+            if fault.code == Code::NodeAway && is_wanted && !gives_up {
+                // A host with a part of it comes back: the mounts keep until then what they have not written.
+                let wait = "the mounts wait for that host; to give up what was not written";
+                let next = format!("start it; {wait}: brindle bb destroy --yes {}", buffer.token);
+                return (Ordered::default(), Err(fault.next(next)));
             }
+            tracing::warn!(%fault, serial, job = buffer.token, "unmounting, although a server does not run");
         }
         let used = buffer.uses.iter().map(|used| persistent_name(&buffer.token, &used.name));
         let names = std::iter::once(buffer.token.clone()).chain(used).collect();

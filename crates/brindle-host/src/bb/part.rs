@@ -8,17 +8,18 @@
 //! Both carry out the same orders with this code, and every order can be repeated. What runs is written down by [`crate::cluster`], before it is
 //! started.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use brindle_objects::space::{Space, WITHHELD};
 use brindle_types::{Code, Fault, Result, Role, TargetId};
-use brindle_wire::bb::{MissingSlice, NodeSlicesResp, SliceOrder, SliceTarget, SlicesServed};
+use brindle_wire::bb::{NodeSlicesResp, SliceOrder, SliceTarget, SlicesServed};
 
 use super::actions::{BRICK_DIR, make_private_dir, reap, remove_tree};
 use super::node::hub::Refused;
 use super::{FS, brick, make_dir};
 use crate::cluster::image::{self, Kind};
-use crate::cluster::{Cluster, Event, Image, Missing, On, Reach, Server, Wanted};
+use crate::cluster::{Cluster, Event, Image, On, Reach, Server, Wanted};
 use crate::{Host, loops, mounts, text};
 
 /// Smallest image with XFS, which has as many inodes as it has room for.
@@ -87,15 +88,23 @@ impl Part<'_> {
 
     /// Makes a directory a brick of the orchestrator. Slices that no buffer has are left from a time when the brick was taken for lost.
     fn claim(&self, brick: &Path, bytes: u64, stays: impl Fn(u64) -> bool) -> Result<()> {
-        brick::refuse_small(brick, bytes)?;
+        brick::refuse_other_path(brick)?;
+        let was_ours = brick::refuse_unmarked(brick, self.store).is_ok();
         brick::claim(brick, self.store, false)?;
         let parts = self.dir.parent().unwrap_or(&self.dir);
-        for serial in brick::serials_in(brick)?.into_iter().filter(|serial| !stays(*serial)) {
-            tracing::warn!(serial, brick = %brick.display(), "no buffer has this slice: it is removed");
+        // A part whose disk was replaced has no slice any more, and processes that would be started again for ever.
+        let mut serials: BTreeSet<u64> = brick::serials_in(brick)?.into_iter().collect();
+        serials.extend(numbers_in(parts)?);
+        for serial in serials.into_iter().filter(|serial| !stays(*serial)) {
+            tracing::warn!(serial, brick = %brick.display(), "no buffer has this part: it is removed");
             let part = Part { serial, dir: parts.join(serial.to_string()), ..*self };
             part.destroy(&[text(brick)?])?;
         }
-        Ok(())
+        // The room counts without what was left of dead buffers.
+        brick::refuse_small(brick, bytes).or_else(|fault| match was_ours {
+            true => Err(fault),
+            false => brick::release(brick, self.store).and(Err(fault)),
+        })
     }
 
     /// Sees to it that targets run.
@@ -123,17 +132,7 @@ impl Part<'_> {
             false => before.and_then(|before| before.reach),
         };
         let servers = served.targets.iter().map(|target| self.server(target, served)).collect();
-        let wanted = Wanted {
-            fs,
-            servers,
-            mgs: served.mgs.clone(),
-            reach,
-            missing: match served.missing {
-                MissingSlice::Make => Missing::Make,
-                MissingSlice::PassOver => Missing::PassOver,
-                MissingSlice::Refuse => Missing::Refuse,
-            },
-        };
+        let wanted = Wanted { fs, servers, mgs: served.mgs.clone(), reach, missing: served.missing };
         let cluster = self.on(|on| on.serve(wanted))?;
         let serves_mgs = cluster.servers.iter().any(|server| server.target == TargetId::MGT);
         Ok(NodeSlicesResp { mgs: cluster.mgs().filter(|_| serves_mgs), free_bytes: Vec::new() })
@@ -156,8 +155,7 @@ impl Part<'_> {
 
     /// A brick of this orchestrator holds what its orders are about.
     fn refuse_foreign(&self, brick: &Path) -> Result<()> {
-        // On its own host the orchestrator has marked its bricks when it started.
-        if self.is_remote { brick::refuse_unmarked(brick, self.store) } else { Ok(()) }
+        brick::refuse_unmarked(brick, self.store)
     }
 
     /// A server of the part, before it runs.
@@ -264,6 +262,20 @@ impl Part<'_> {
         // Last, because it says where everything else is.
         remove_tree(&self.dir)
     }
+}
+
+/// Names in a directory that are numbers; none where it is not there.
+fn numbers_in(dir: &Path) -> Result<Vec<u64>> {
+    let cannot = |e| Fault::io(Code::NotWritable, "cannot look into", dir.display().to_string(), &e);
+    let entries = match std::fs::read_dir(dir) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(cannot)?,
+    };
+    let mut numbers = Vec::new();
+    for entry in entries {
+        numbers.extend(entry.map_err(cannot)?.file_name().to_str().and_then(|name| name.parse::<u64>().ok()));
+    }
+    Ok(numbers)
 }
 
 fn answer((): ()) -> NodeSlicesResp {

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use brindle_bb::pool::Brick;
 use brindle_bb::{Buffer, Pool, Slice};
 use brindle_types::{Code, Fault, Nid, Result, TargetId};
 use brindle_wire::bb::{MissingSlice, NodeSlicesReq, NodeSlicesResp, SliceOrder, SliceTarget, SlicesServed};
@@ -28,6 +29,11 @@ struct Share {
     /// The host; `None`: the orchestrator's own.
     node: Option<String>,
     targets: Vec<SliceTarget>,
+}
+
+/// The brick of a slice. One of the same name on another host has come in its place.
+fn brick_of<'a>(pool: &'a Pool, slice: &Slice) -> Option<&'a Brick> {
+    pool.bricks.get(&slice.brick).filter(|brick| brick.node == slice.node)
 }
 
 impl Actions<'_> {
@@ -57,7 +63,7 @@ impl Actions<'_> {
     fn shares(slices: &[Slice], pool: &Pool) -> Result<Vec<Share>> {
         let mut shares: Vec<Share> = Vec::new();
         for (index, slice) in (0u16..).zip(slices) {
-            let brick = &pool.bricks.get(&slice.brick).ok_or_else(|| no_brick(slice))?.dir;
+            let brick = &brick_of(pool, slice).ok_or_else(|| no_brick(slice))?.dir;
             let target =
                 |target, bytes, image_bytes| SliceTarget { target, brick: brick.clone(), bytes, image_bytes };
             let at = shares.iter().position(|share| share.node == slice.node).unwrap_or_else(|| {
@@ -167,7 +173,7 @@ impl Actions<'_> {
         for slice in &buffer.slices {
             let Some(node) = &slice.node else { continue };
             let dirs = bricks.entry(node).or_default();
-            dirs.extend(pool.bricks.get(&slice.brick).map(|brick| brick.dir.clone()));
+            dirs.extend(brick_of(pool, slice).map(|brick| brick.dir.clone()));
         }
         let shares: Vec<(Share, SliceOrder)> = bricks
             .into_iter()
@@ -184,7 +190,7 @@ impl Actions<'_> {
 
     /// Whether nothing keeps the hosts of a buffer from removing what they have of it.
     pub(super) fn may_be_removed(&self, buffer: &Buffer, pool: &Pool) -> bool {
-        let needed = buffer.slices.iter().filter(|slice| pool.bricks.contains_key(&slice.brick));
+        let needed = buffer.slices.iter().filter(|slice| brick_of(pool, slice).is_some());
         needed.filter_map(|slice| slice.node.as_ref()).all(|node| self.contact(node) == Contact::Up)
     }
 

@@ -57,6 +57,12 @@ pub fn serve(orchestrator: &Orchestrator, listener: &UnixListener) {
         scope.spawn(|| {
             loop {
                 orchestrator.look_after_nodes();
+                std::thread::sleep(EXPIRE_EVERY);
+            }
+        });
+        // Neither does a disk that hangs on a host with bricks.
+        scope.spawn(|| {
+            loop {
                 orchestrator.look_after_bricks();
                 std::thread::sleep(EXPIRE_EVERY);
             }

@@ -33,7 +33,7 @@ pub use down::{Down, end_all};
 pub use hosts::{HostView, HostsView};
 pub use node::{Killed, Started};
 pub use osts::Removed;
-pub use part::{Missing, Wanted};
+pub use part::Wanted;
 pub use run::run_on;
 pub use state::{
     AgentState, Cluster, HostState, Image, MANAGER, ManagerState, Mount, Reach, Run, Server, alive,

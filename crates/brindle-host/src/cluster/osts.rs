@@ -5,7 +5,7 @@ use std::path::Path;
 use brindle_admin::target;
 use brindle_types::{Code, Fault, Nid, Result, Role, TargetId};
 
-use super::state::{Cluster, Server, alive};
+use super::state::{Cluster, Server};
 use super::{OSTS_MAX, On, down, image, node, up};
 use crate::{need_root, text};
 
@@ -45,24 +45,6 @@ impl On<'_> {
         let server = cluster.servers[at].clone();
         let target = cluster.fs.target(server.target);
         Ok((server, target))
-    }
-
-    /// Serves an OST of this description; one of its name that runs is the one that was asked for.
-    pub fn serve_ost(&self, wanted: Server) -> Result<()> {
-        let _lock = self.lock()?;
-        let mut cluster = Cluster::load(&self.dir)?;
-        let mgs = self.running_mgs(&cluster, "cannot add an OST to")?;
-        let at = cluster.servers.iter().position(|s| s.name == wanted.name);
-        if at.is_some_and(|at| alive(cluster.servers[at].run.as_ref())) {
-            return self.until_used(&cluster);
-        }
-        let at = at.unwrap_or_else(|| {
-            cluster.servers.push(wanted);
-            cluster.servers.len() - 1
-        });
-        // An earlier try may have started a server that it could not note.
-        down::end_strays(self, &cluster)?;
-        self.begin_ost(&mut cluster, at, &mgs)
     }
 
     fn begin_ost(&self, cluster: &mut Cluster, at: usize, mgs: &Nid) -> Result<()> {

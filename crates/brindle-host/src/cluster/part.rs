@@ -5,21 +5,11 @@
 
 use brindle_config::{Expected, Superblock};
 use brindle_types::{Code, Fault, FsName, Nid, Result, TargetId};
+use brindle_wire::bb::MissingSlice;
 
 use super::state::{Cluster, Reach, Server, alive};
 use super::{On, down, image, node};
 use crate::{mounts, text};
-
-/// Answer to a target that is missing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Missing {
-    /// Make it.
-    Make,
-    /// Leave it out.
-    PassOver,
-    /// Fail.
-    Refuse,
-}
 
 /// Targets that are to be served.
 pub struct Wanted {
@@ -32,7 +22,7 @@ pub struct Wanted {
     /// How other hosts reach the servers.
     pub reach: Option<Reach>,
     /// Answer to targets that are missing.
-    pub missing: Missing,
+    pub missing: MissingSlice,
 }
 
 impl On<'_> {
@@ -55,7 +45,7 @@ impl On<'_> {
     pub fn serve_again(&self) -> Result<()> {
         let _lock = self.lock()?;
         let mut cluster = Cluster::load(&self.dir)?;
-        self.bring_up_servers(&mut cluster, Missing::PassOver, true)
+        self.bring_up_servers(&mut cluster, MissingSlice::PassOver, true)
     }
 
     /// Mounts what the state names, where that is not mounted.
@@ -88,7 +78,7 @@ impl On<'_> {
     }
 
     /// The MGS first, because the others must know its port; then all others at once. The state names each before it is started.
-    fn bring_up_servers(&self, cluster: &mut Cluster, missing: Missing, or_waiting: bool) -> Result<()> {
+    fn bring_up_servers(&self, cluster: &mut Cluster, missing: MissingSlice, or_waiting: bool) -> Result<()> {
         let logs = self.dir.join("log");
         std::fs::create_dir_all(&logs)
             .map_err(|e| Fault::io(Code::NotWritable, "cannot make", logs.display().to_string(), &e))?;
@@ -125,20 +115,21 @@ impl On<'_> {
     }
 
     /// Mounts the image of a target and formats it where it is new; whether it is there.
-    fn prepare_target(&self, cluster: &Cluster, at: usize, missing: Missing) -> Result<bool> {
+    fn prepare_target(&self, cluster: &Cluster, at: usize, missing: MissingSlice) -> Result<bool> {
         let server = &cluster.servers[at];
         let disk = &*self.host.seams().disk;
         let has_image = server.image.as_ref().is_none_or(|image| image.file.exists());
-        if has_image && let Some(image) = server.image.as_ref().filter(|_| missing != Missing::Make) {
+        if has_image && let Some(image) = &server.image {
+            // A host that has booted has its images, and has them not mounted.
             image::attach(image, &server.dir)?;
         }
         let is_there = has_image && server.dir.is_dir() && Superblock::exists(disk, &text(&server.dir)?)?;
         match missing {
             _ if is_there => {}
-            Missing::PassOver => return Ok(false),
+            MissingSlice::PassOver => return Ok(false),
             // A target that has run is made once.
-            Missing::Make if server.port == 0 => {}
-            Missing::Make | Missing::Refuse => {
+            MissingSlice::Make if server.port == 0 => {}
+            MissingSlice::Make | MissingSlice::Refuse => {
                 return Err(Fault::new(Code::NotATarget)
                     .what("cannot serve")
                     .subject(server.dir.display().to_string())

@@ -49,6 +49,8 @@ const SWAP_OFF_LIMIT_MS: u64 = 60_000;
 const SERVE_LIMIT: Duration = Duration::from_secs(90);
 /// How long a host may take for what needs no process.
 const LOOK_LIMIT: Duration = Duration::from_secs(30);
+/// Longest time for the word of how much is free: other buffers that grow by themselves wait behind it, and their writes wait 10 s.
+const FREE_LIMIT: Duration = Duration::from_secs(2);
 /// Time between two looks whether a host that has an order is still there.
 const LOOK_EVERY_MS: u64 = 500;
 /// Registrations that wait to be looked at.
@@ -273,7 +275,8 @@ impl Hub {
         let conn = self.connection(node).map_err(about_bricks)?;
         let limit = match &order.order {
             SliceOrder::Serve(_) | SliceOrder::Destroy { .. } | SliceOrder::Hold { .. } => SERVE_LIMIT,
-            SliceOrder::Claim { .. } | SliceOrder::Release { .. } | SliceOrder::Free(_) => LOOK_LIMIT,
+            SliceOrder::Claim { .. } | SliceOrder::Release { .. } => LOOK_LIMIT,
+            SliceOrder::Free(_) => FREE_LIMIT,
         };
         let header = Header { op: Op::NodeSlices as u16, ..Header::default() };
         let mut asked = std::pin::pin!(conn.notify(Frame::new(header, encode_body(order))));
