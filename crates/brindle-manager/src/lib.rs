@@ -46,6 +46,7 @@ pub mod web;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use brindle_stdx::Seams;
 use brindle_telemetry::Registry;
@@ -84,7 +85,11 @@ const STATE_EVERY_MS: u64 = 2_000;
 const EVENTS_WAITING_MAX: usize = 32;
 /// Live views at once.
 pub const LIVE_VIEWS_MAX: usize = 128;
-/// Passwords that are looked at at once: each takes 19 MiB and a processor for some time.
+/// Questions to PAM at once, apart from passwords that are known here: a server behind PAM that hangs keeps nobody else out.
+const PAM_MAX: usize = 4;
+/// Longest wait until PAM can be asked.
+const PAM_WAIT: Duration = Duration::from_secs(5);
+/// Passwords that are hashed at once: each takes 19 MiB and a processor for some time.
 const HASHING_MAX: usize = 2;
 
 /// An event of the live view, as a browser gets it.
@@ -147,6 +152,7 @@ pub struct Manager {
     numbers: Mutex<Arc<Numbers>>,
     certificate_ends_s: Option<i64>,
     hashing: Semaphore,
+    asking_pam: Semaphore,
     live_views: Arc<Semaphore>,
     /// The last looks at who asks for what.
     pub looks: Looks,
@@ -191,6 +197,7 @@ impl Manager {
             numbers: Mutex::default(),
             certificate_ends_s: settings.certificate_ends_s,
             hashing: Semaphore::new(HASHING_MAX),
+            asking_pam: Semaphore::new(PAM_MAX),
             live_views: Arc::new(Semaphore::new(LIVE_VIEWS_MAX)),
             looks: Looks::default(),
             quota_looks: quotas::Looks::default(),
@@ -222,9 +229,11 @@ impl Manager {
             let (name, password) = (name.to_owned(), password.to_owned());
             return self.hashing(move |manager| manager.users.has_password(&name, &password)).await;
         }
-        let bug = |why: String| Fault::new(Code::Bug).what("cannot ask PAM").why(why);
-        let _permit = self.hashing.acquire().await.map_err(|e| bug(e.to_string()))?;
-        self.pam.has_password(name, password).await.or_else(|fault| {
+        let asked = match tokio::time::timeout(PAM_WAIT, self.asking_pam.acquire()).await {
+            Ok(Ok(_permit)) => self.pam.has_password(name, password).await,
+            _ => Err(Fault::new(Code::ManagerBusy).what("cannot ask PAM").why("it does not answer others")),
+        };
+        asked.or_else(|fault| {
             tracing::warn!(code = %fault.code, user = name, "a log-in is refused: {fault}");
             Ok(false)
         })

@@ -140,7 +140,7 @@ pub async fn start(config: Config, seams: Seams, transport: Arc<dyn Transport>) 
     let mode = Arc::new(match &config.lease {
         // The next owner of the device finds only what is on it.
         Some(_) => TargetMode::fixed(target, Mode::Sync),
-        None => TargetMode::begin(&seams, targets.directory(), target, &config.dir).await?,
+        None => TargetMode::begin(&seams, targets.directory(), target, &config.dir).await,
     });
     config.durability = stored(mode.now());
     let starting = Starting { config, seams, transport, superblock, targets, mode };

@@ -14,7 +14,7 @@ use crate::format::{
 };
 use crate::intent;
 use crate::list::{Listed, list_files};
-use crate::resum::scan;
+use crate::resum::{Torn, scan};
 use crate::slots::{self, InFlight};
 
 /// Objects listed at once.
@@ -120,14 +120,19 @@ fn check_object(
         checked.problems.push(Problem::Header(why));
     }
     if contents {
-        scan(&*file, 0..u64::MAX, |t| {
+        let mut unread = None;
+        let each = |t: Torn| {
             if header.pending_cut.is_some() || torn.may_be(&object, t.block, header.synced_blocks) {
                 checked.torn_blocks += 1;
             } else {
                 checked.problems.push(Problem::Block(t.block * BLOCK, t.stored, t.computed));
             }
             Ok(())
-        })?;
+        };
+        scan(&*file, 0..u64::MAX, each, |block| unread = unread.or(Some(block)))?;
+        if let Some(block) = unread {
+            return Err(io::Error::other(format!("the disk does not return the block at {}", block * BLOCK)));
+        }
     }
     Ok(checked)
 }

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use crate::format::{BLOCK, block_range, blocks, data_pos, sum_pos};
 use crate::object::Object;
 use crate::read::read_blocks;
-use crate::resum::scan;
+use crate::resum::{Torn, scan};
 use crate::store::{ObjectStore, write_fault};
 use crate::sums::{self, BLOCK_BYTES};
 
@@ -142,15 +142,18 @@ fn is_whole(file: &dyn DiskFile, block: u64) -> bool {
     read_blocks(file, block..block + 1).is_ok_and(|(data, stored)| sums::verify(&data, &stored).is_ok())
 }
 
-/// Blocks that do not match their checksums, in order.
+/// Blocks that do not match their checksums, and those that the disk does not return, in order.
 fn mismatching(file: &dyn DiskFile, ranges: &[Range<u64>]) -> io::Result<Vec<u64>> {
-    let mut found = Vec::new();
+    let (mut found, mut unread) = (Vec::new(), Vec::new());
     for range in ranges {
-        scan(file, range.clone(), |torn| {
+        let torn = |torn: Torn| {
             found.push(torn.block);
             Ok(())
-        })?;
+        };
+        // A sector that cannot be read may be written.
+        scan(file, range.clone(), torn, |block| unread.push(block))?;
     }
+    found.extend(unread);
     found.sort_unstable();
     found.dedup();
     Ok(found)

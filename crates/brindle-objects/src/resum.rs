@@ -52,19 +52,34 @@ pub(crate) fn next_block(file: &dyn DiskFile, block: u64) -> io::Result<Option<u
     Ok(next.filter(|next| *next < end))
 }
 
-/// Blocks whose sums do not match, in data order; `found` may put them right.
+/// Blocks whose sums do not match, in data order; `found` may put them right. Blocks that the disk does not return are passed over: `unread` hears
+/// of them.
 pub(crate) fn scan(
     file: &dyn DiskFile,
     range: Range<u64>,
     mut found: impl FnMut(Torn) -> io::Result<()>,
+    mut unread: impl FnMut(u64),
 ) -> io::Result<()> {
     for_data(file, range, |run| {
-        let (data, stored) = read_blocks(file, run.clone())?;
-        let mut from = 0;
-        while let Err(m) = sums::verify(&data[from * BLOCK as usize..], &stored[from * 4..]) {
-            let index = from + m.index;
-            found(Torn { block: run.start + index as u64, stored: m.stored, computed: m.computed })?;
-            from = index + 1;
+        let all = match read_blocks(file, run.clone()) {
+            Ok(read) => vec![(run.start, read)],
+            Err(_) => run
+                .filter_map(|block| match read_blocks(file, block..block + 1) {
+                    Ok(read) => Some((block, read)),
+                    Err(_) => {
+                        unread(block);
+                        None
+                    }
+                })
+                .collect(),
+        };
+        for (first, (data, stored)) in all {
+            let mut from = 0;
+            while let Err(m) = sums::verify(&data[from * BLOCK as usize..], &stored[from * 4..]) {
+                let index = from + m.index;
+                found(Torn { block: first + index as u64, stored: m.stored, computed: m.computed })?;
+                from = index + 1;
+            }
         }
         Ok(())
     })
@@ -74,11 +89,13 @@ pub(crate) fn scan(
 /// again, too, because a failed sync may have left it only in memory.
 pub(crate) fn resum(file: &Arc<dyn DiskFile>, range: Range<u64>, rewrite: bool) -> io::Result<Vec<Torn>> {
     let mut torn = Vec::new();
-    scan(&**file, range.clone(), |t| {
+    let resum_one = |t: Torn| {
         file.write_at(&t.computed.to_le_bytes(), sum_pos(t.block))?;
         torn.push(t);
         Ok(())
-    })?;
+    };
+    // A block that the disk does not return stays as it is: whoever reads it is told.
+    scan(&**file, range.clone(), resum_one, |_| {})?;
     if rewrite {
         let len = object_len(file.len()?);
         for_data(&**file, range, |run| {
@@ -116,5 +133,5 @@ pub(crate) fn trim(file: &dyn DiskFile) -> io::Result<bool> {
 
 /// Makes the sums of a range tell what is there, without a word: the caller's own write failed in it.
 pub(crate) fn make_true(file: &dyn DiskFile, range: Range<u64>) -> io::Result<()> {
-    scan(file, range, |t| file.write_at(&t.computed.to_le_bytes(), sum_pos(t.block)))
+    scan(file, range, |t| file.write_at(&t.computed.to_le_bytes(), sum_pos(t.block)), |_| {})
 }

@@ -111,7 +111,7 @@ pub async fn start(config: Config, seams: Seams, transport: Arc<dyn Transport>) 
     let mode = match &config.lease {
         // A store whose replies wait for syncs anyway.
         Some(_) => TargetMode::fixed(superblock.target, Mode::Sync),
-        None => TargetMode::begin(&seams, &targets, superblock.target, &config.dir).await?,
+        None => TargetMode::begin(&seams, &targets, superblock.target, &config.dir).await,
     };
     let store = ObjectStore::open(seams.clone(), store_config).await?;
     if let Some(seat) = &config.seat {

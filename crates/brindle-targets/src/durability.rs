@@ -31,14 +31,15 @@ impl TargetMode {
     }
 
     /// The mode of the target in `dir`: what the MGS says now, or what is on file where it does not answer soon.
-    pub async fn begin(
-        seams: &Seams,
-        targets: &Directory,
-        target: TargetId,
-        dir: &str,
-    ) -> Result<TargetMode> {
-        let kept: Option<KeptMode> = kept::load(&*seams.disk, &path(dir), "the durability of the target")?;
-        let mode = AtomicU8::new(kept.unwrap_or_default().mode.number());
+    pub async fn begin(seams: &Seams, targets: &Directory, target: TargetId, dir: &str) -> TargetMode {
+        let kept: Result<Option<KeptMode>> =
+            kept::load(&*seams.disk, &path(dir), "the durability of the target");
+        let kept = kept.map(Option::unwrap_or_default).unwrap_or_else(|fault| {
+            // The MGS has it, too. Until it tells, the target promises most.
+            tracing::warn!(code = %fault.code, "{fault}");
+            KeptMode { mode: Mode::Sync }
+        });
+        let mode = AtomicU8::new(kept.mode.number());
         let own = TargetMode { target, dir: dir.to_owned(), mode, is_fixed: false };
         let request = WatchDurabilityReq { known_version: 0, wait_ms: 0 };
         match targets.mgs().probe_within(&request, START_MS).await {
@@ -47,7 +48,12 @@ impl TargetMode {
                 tracing::debug!(code = %fault.code, "the MGS does not tell the durability: {fault}")
             }
         }
-        Ok(own)
+        own
+    }
+
+    /// Whether the mode is not for the MGS to say: the store syncs before each reply then.
+    pub fn is_fixed(&self) -> bool {
+        self.is_fixed
     }
 
     /// The mode now.

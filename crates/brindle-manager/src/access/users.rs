@@ -12,6 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Role;
+use super::sessions::LOCAL_USER;
 
 /// Most users.
 const USERS_MAX: usize = 1000;
@@ -226,6 +227,14 @@ fn hash(password: &str) -> Result<String> {
 
 fn check_name(name: &str) -> Result<()> {
     let is_good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "._-".contains(c);
+    if name == LOCAL_USER {
+        return Err(Fault::new(Code::BadArgument)
+            .what("cannot use the name")
+            .subject(name.to_owned())
+            .why("it stands for whoever gives commands on the manager's host")
+            .data("nothing was changed")
+            .next("choose another name"));
+    }
     let starts_well = name.starts_with(|c: char| c.is_ascii_lowercase());
     if starts_well && name.len() <= NAME_MAX && name.chars().all(is_good) {
         return Ok(());
@@ -310,7 +319,7 @@ mod tests {
     fn bad_names_passwords_and_files_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let users = Users::load(dir.path()).unwrap();
-        for name in ["", "Ada", "a b", "../x", "9", &"a".repeat(33)] {
+        for name in ["", "Ada", "root", "a b", "../x", "9", &"a".repeat(33)] {
             assert_eq!(
                 users.add(name, Role::Viewer, Password::Own("a good password")).unwrap_err().code,
                 Code::BadArgument

@@ -14,17 +14,17 @@ fn of(call: &Call) -> Result<Option<&str>> {
     Ok((caller.role < Role::Administrator).then_some(caller.session.user.as_str()))
 }
 
-/// A token makes and revokes none: whoever finds one could keep the door open for ever.
-fn person(call: &Call) -> Result<()> {
+/// A token manages neither tokens nor users: whoever finds one could keep the door open for ever.
+pub(super) fn person(call: &Call) -> Result<()> {
     if !call.caller()?.is_token {
         return Ok(());
     }
     Err(Fault::new(Code::RoleForbids)
         .what("may not do this:")
         .subject("a token")
-        .why("tokens are made and revoked by people who are logged in")
+        .why("users and tokens are managed by people who are logged in")
         .data("nothing was changed")
-        .next("log in at the console, or use 'brindle manager token' on the manager's host"))
+        .next("log in at the console, or use 'brindle manager user' and 'token' on the manager's host"))
 }
 
 /// The tokens.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use brindle_types::{Code, Fault, Result};
 
+use super::tokens::person;
 use super::views::{AddUserReq, AuditView, UsersView};
 use super::{Call, Nothing};
 use crate::Manager;
@@ -16,6 +17,7 @@ pub async fn list(call: Arc<Call>, _: Nothing) -> Result<UsersView> {
 
 /// Adds a user.
 pub async fn add(call: Arc<Call>, request: AddUserReq) -> Result<UsersView> {
+    person(&call)?;
     let (manager, doer) = (&call.manager, call.doer());
     let AddUserReq { name, role, password, by_pam } = request;
     if by_pam == password.is_some() {
@@ -42,6 +44,7 @@ pub async fn add(call: Arc<Call>, request: AddUserReq) -> Result<UsersView> {
 
 /// Removes a user and ends their sessions.
 pub async fn remove(call: Arc<Call>, _: Nothing) -> Result<UsersView> {
+    person(&call)?;
     let (manager, doer, name) = (&call.manager, call.doer(), call.param("name").to_owned());
     manager.audit.note(&doer, "user.remove", &name, "accepted", None)?;
     if let Err(fault) = manager.users.remove(&name) {

@@ -65,6 +65,27 @@ async fn a_token_has_the_rights_it_was_given_and_no_more_than_its_user() {
 }
 
 #[tokio::test]
+async fn an_administrators_token_manages_neither_users_nor_tokens() {
+    let desk = Desk::with_users();
+    let ada = desk.log_in("ada").await;
+    let wish = json!({ "name": "backup", "role": "administrator", "days": 7 });
+    let (_, made) = desk.ask(Some(&ada), Method::POST, "/api/v1/tokens", wish.clone()).await;
+    let secret = made["secret"].as_str().unwrap().to_owned();
+    let eve = json!({ "name": "eve", "role": "administrator", "password": PASSWORD });
+    for (method, path, body) in [
+        (Method::POST, "/api/v1/users", eve),
+        (Method::DELETE, "/api/v1/users/ada", json!({})),
+        (Method::POST, "/api/v1/tokens", wish),
+        (Method::DELETE, "/api/v1/tokens/1", json!({})),
+    ] {
+        let answer = read(desk.send(with_token(&secret, method, path, &body)).await).await;
+        assert_eq!(code(&answer), (403, "E5042"), "{path}");
+    }
+    let listed = read(desk.send(with_token(&secret, Method::GET, "/api/v1/users", &json!({}))).await).await;
+    assert_eq!(listed.1["users"].as_array().unwrap().len(), 3, "it may look");
+}
+
+#[tokio::test]
 async fn tokens_end_with_their_user_and_guesses_of_others_do_not_matter() {
     let desk = Desk::with_users();
     let (otto, ada) = (desk.log_in("otto").await, desk.log_in("ada").await);

@@ -28,8 +28,10 @@ fn replica(oss: &Oss) -> Result<&Arc<Replica>> {
 /// A primary attaches this member.
 pub(crate) async fn attach(oss: &Oss, conn: &ServerConn, req: ReplicaAttachReq) -> Result<ReplicaAttachResp> {
     let answer = async {
-        // From now on the primary's word counts, and checksums have to tell what is here.
-        oss.store.settle_left(None, None).await?;
+        // From now on the primary's word counts, and checksums have to tell what is here. Objects are put right when they are used: all of them may take
+        // longer than the primary waits, and it would go on without this copy.
+        let rest = oss.store.settle_following().await?;
+        oss.seams.spawn("oss.settle", rest);
         Ok(ReplicaAttachResp { boot_term: oss.store.boot_term() })
     };
     replica(oss)?.attach(conn, req.attachment, answer).await

@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use brindle_objects::{OtherCopies, WantedBlocks};
 use brindle_stdx::{BoxFuture, Disk};
 use brindle_targets::replica::{CHANGE_LIMIT_MS, Link, NO_BULK, ReplicaRecord, kept};
-use brindle_types::{Fault, Result};
+use brindle_types::{Code, Fault, Result};
 use brindle_wire::mgs::replica::{ReplicaMember, ReplicaSetState};
 use brindle_wire::oss::replica::{ReplicaLookReq, ReplicaReadReq, ReplicaVerifyReq};
 use bytes::Bytes;
@@ -52,9 +52,13 @@ fn takeover_path(dir: &str) -> String {
     format!("{dir}/{TAKEOVER_FILE}")
 }
 
-fn load_takeover(disk: &dyn Disk, dir: &str) -> Result<ReplicaRecord> {
-    let takeover = kept::load(disk, &takeover_path(dir), "the record of the last takeover")?;
-    Ok(takeover.unwrap_or_default())
+/// A record that cannot be read is none: it only says who may be believed besides.
+fn load_takeover(disk: &dyn Disk, dir: &str) -> ReplicaRecord {
+    let takeover = kept::load(disk, &takeover_path(dir), "the record of the last takeover");
+    takeover.map(Option::unwrap_or_default).unwrap_or_else(|fault: Fault| {
+        tracing::warn!(code = %fault.code, "{fault}");
+        ReplicaRecord::default()
+    })
 }
 
 /// Members to take whole blocks from. They are attached when the first block is wanted.
@@ -101,14 +105,21 @@ impl Former {
 impl OtherCopies for Former {
     fn whole_blocks<'a>(&'a self, wanted: &'a WantedBlocks) -> BoxFuture<'a, Option<Bytes>> {
         Box::pin(async move {
-            for link in self.links.get_or_init(|| self.reach()).await {
+            let links = self.links.get_or_init(|| self.reach()).await;
+            for link in links.iter().filter(|link| !link.has_failed()) {
                 match whole_of_equal(link, wanted).await {
                     Ok(Some(bytes)) => {
                         count(&self.replica, wanted);
                         return Some(bytes);
                     }
                     Ok(None) => {}
-                    Err(fault) => tell(link, wanted, &fault),
+                    Err(fault) => {
+                        tell(link, wanted, &fault);
+                        if matches!(fault.code, Code::TargetDown | Code::Disconnected) {
+                            // Each further question to it would wait as long.
+                            link.fail(&fault);
+                        }
+                    }
                 }
             }
             None
@@ -187,13 +198,16 @@ impl Replica {
         if oss.store.has_left() {
             let (disk, dir, set) = (&*self.seams.disk, &oss.dir, self.set());
             let record = ReplicaRecord::load(disk, dir)?;
-            let former = hosts(&set, &self.seat.host, &record, &load_takeover(disk, dir)?);
+            let former = hosts(&set, &self.seat.host, &record, &load_takeover(disk, dir));
             if !former.is_empty() && record.epoch < set.epoch {
                 let in_sync = former.iter().cloned().chain([self.seat.host.clone()]).collect();
                 let takeover = ReplicaRecord { uuid: set.uuid, epoch: set.epoch, in_sync };
                 kept::save(disk, &takeover_path(dir), &takeover)?;
             }
             let others = |as_they_were| -> Option<Arc<dyn OtherCopies>> {
+                if former.is_empty() {
+                    return None;
+                }
                 let members = set.members.iter().filter(|member| former.contains(&member.host)).cloned();
                 Some(Arc::new(Former {
                     replica: Arc::downgrade(self),
