@@ -53,7 +53,8 @@ pub fn run(session: &Session) -> Report {
 
 /// Builds the binary and the tests, and says where the tests are.
 fn build(session: &Session, cluster: &Cluster) -> Result<BTreeMap<String, PathBuf>, String> {
-    let cargo = Cmd::new("cargo").arg("test").args(session.profile()).args(["--workspace", "--no-run"]);
+    let cargo =
+        Cmd::new("cargo").arg("test").args(session.profile()).args(crate::test::ALL_TESTS).arg("--no-run");
     let cargo = cargo.args(["--message-format", "json-render-diagnostics"]).dir(&session.root);
     let done = cargo.limit_secs(BUILD_SECS_MAX).run(&cluster.logs().join("build.log"));
     if !done.ok() {

@@ -41,8 +41,12 @@ const STEPS: &[Step] = &[
     },
 ];
 
+/// Steps that run only when they are named: `make lint` has the one, which builds tools first, and `make soak` all that the other does.
+const BY_NAME: [&str; 2] = ["deps", "teeth"];
 /// Longest time of a step that only compiles: all of it from nothing takes 15 minutes on two cores.
 const CARGO_SECS_MAX: u64 = 2400;
+/// All tests that cargo runs. There are none in documents, for which it would read every crate once more.
+pub const ALL_TESTS: [&str; 4] = ["--workspace", "--lib", "--bins", "--tests"];
 /// Longest time for building and running all tests.
 const CARGO_TEST_SECS_MAX: u64 = 1500;
 /// Longest time for building with planted bugs and catching two of them.
@@ -73,13 +77,15 @@ pub fn tidy_only(session: &Session) -> Result<(), String> {
     run_steps(session, &["tidy"])
 }
 
-/// Runs the named steps, or all when none is named.
+/// Runs the named steps, or what `make test` runs when none is named.
 fn run_steps(session: &Session, names: &[&str]) -> Result<(), String> {
     if let Some(unknown) = names.iter().find(|name| STEPS.iter().all(|step| step.name != **name)) {
         let known: Vec<&str> = STEPS.iter().map(|step| step.name).collect();
         return Err(format!("no step is called '{unknown}'; steps: {}", known.join(", ")));
     }
-    let chosen: Vec<&Step> = STEPS.iter().filter(|s| names.is_empty() || names.contains(&s.name)).collect();
+    let is_chosen =
+        |step: &&Step| names.contains(&step.name) || names.is_empty() && !BY_NAME.contains(&step.name);
+    let chosen: Vec<&Step> = STEPS.iter().filter(is_chosen).collect();
     setup::need(if names.is_empty() { "test" } else { "lint" })?;
     let allowed = AllowedSkips::load(&session.root)?;
     let started = Instant::now();
@@ -170,12 +176,12 @@ fn deps(session: &Session) -> Report {
 /// build their dependencies a second time, with the features that those alone ask for.
 fn build(session: &Session) -> Report {
     let [flag, profile] = session.profile();
-    cargo(session, "build", &["test", flag, profile, "--workspace", "--no-run"])
+    cargo(session, "build", &[&["test", flag, profile], &ALL_TESTS[..], &["--no-run"]].concat())
 }
 
 /// All tests of all crates; a build that fails is one failure.
 fn cargo_test(session: &Session) -> Report {
-    let cargo = Cmd::new("cargo").arg("test").args(session.profile()).args(["--workspace", "--no-fail-fast"]);
+    let cargo = Cmd::new("cargo").arg("test").args(session.profile()).args(ALL_TESTS).arg("--no-fail-fast");
     let cargo = cargo.env("CARGO_TERM_COLOR", "never").dir(&session.root).limit_secs(CARGO_TEST_SECS_MAX);
     let cargo = cargo.env("BRINDLE_SEED", session.tree_seed().to_string());
     let done = cargo.run(&log(session, "cargo-test"));

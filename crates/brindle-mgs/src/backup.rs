@@ -9,6 +9,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use brindle_auth::KeyId;
 use brindle_config::etcd::settings::Settings;
 use brindle_config::{ConfigStore, LocalStore, Superblock};
 use brindle_stdx::Seams;
@@ -210,7 +211,11 @@ fn changed(rows: &Rows, known: &Known) -> Result<(Vec<Change>, Vec<String>)> {
     }
     let mut removed = Vec::new();
     let until_s = certificate_ends_s(known.now_s);
-    for key in known.removed.iter().filter(|key| !rows.is_removed(key)) {
+    // A host that was renamed since, and is in the backup under its former name, goes by that again.
+    let is_former_name =
+        |key: &[u8; 32]| rows.hosts().any(|row| KeyId(row.key).under_name(&row.name).0 == *key);
+    let removed_since = |key: &&[u8; 32]| !rows.is_removed(key) && !is_former_name(key);
+    for key in known.removed.iter().filter(removed_since) {
         let host = rows.hosts().find(|row| row.key == *key).map(|row| row.name.clone());
         // A host that has targets was installed anew, rather: its row stays, and waits for it.
         let has_targets = |host: &String| {

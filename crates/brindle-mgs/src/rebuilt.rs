@@ -50,7 +50,7 @@ pub struct FoundHost {
 /// Facts that no superblock has.
 #[derive(Clone, Debug, Default)]
 pub struct Said {
-    /// Hosts that are lost for good, although records name them.
+    /// Hosts that are lost for good, although records name them, and targets that were removed or are lost, like `OST0002`.
     pub lost: BTreeSet<String>,
     /// Directories that do not count, as (host, directory).
     pub left_out: BTreeSet<(String, String)>,
@@ -107,7 +107,7 @@ pub fn rebuild(
             port.ok_or_else(|| refuse(fs.target(*target), "there are more targets than ports".to_owned()))?;
         rebuilding.target(*target, places, port)?;
     }
-    rebuilding.note_gaps(by_target.keys());
+    rebuilding.check_gaps(by_target.keys())?;
     (mgt.fs, mgt.fs_id) = (fs, fs_id);
     rebuilding.finish(mgt, authority)
 }
@@ -332,10 +332,9 @@ impl<'a> Rebuilding<'a> {
             return Err(refuse(name, format!("its data was complete on {} only", absent.join(", ")))
                 .next("find one of those disks; or leave the other copies out, and restore its files from elsewhere"));
         };
-        if record.is_none() {
-            self.notes.push(format!(
-                "{name}: no record says who was in sync in epoch {newest}; {primary} is taken first"
-            ));
+        if record.is_none() && places.len() > 1 {
+            return Err(refuse(name, format!("no record says which copies had all of it in epoch {newest}"))
+                .next(leave_out(places)));
         }
         let member = |place: &Place<'_>| ReplicaMember {
             host: place.0.name.clone(),
@@ -355,11 +354,13 @@ impl<'a> Rebuilding<'a> {
         self.targets.push(format!("{name} with copies on {}; epoch {newest}", shown.join(", ")));
         // What clients were told is not known: a term above all says that unsynced changes may be lost.
         let term = crate::restored::new_term(0, self.said.now_s);
+        // A copy that is lost or was left out may have gone by a higher epoch than those that were found.
+        let epoch = crate::restored::above(newest, self.said.now_s);
         let uuid = places[0].1.superblock.uuid;
         self.sets.push(ReplicaSetState {
             target,
             uuid,
-            epoch: newest,
+            epoch,
             term,
             port,
             primary: primary.clone(),
@@ -368,18 +369,40 @@ impl<'a> Rebuilding<'a> {
         Ok(primary)
     }
 
-    /// Indices without a target look like targets that were not found.
-    fn note_gaps<'t>(&mut self, targets: impl Iterator<Item = &'t TargetId> + Clone) {
+    /// Refuses indices without a target, unless an administrator has said that nothing is there: a target of this index that is made later would be
+    /// taken for the one that files lie on.
+    fn check_gaps<'t>(&mut self, targets: impl Iterator<Item = &'t TargetId> + Clone) -> Result<()> {
         let osts: Vec<u16> = targets.clone().filter(|t| t.role == Role::Ost).map(|t| t.index).collect();
         let highest = osts.last().copied().unwrap_or(0);
-        let gaps: Vec<String> =
-            (0..highest).filter(|n| !osts.contains(n)).map(|n| TargetId::ost(n).to_string()).collect();
-        if !gaps.is_empty() {
-            self.notes.push(format!("not found, and perhaps removed long ago: {}", gaps.join(", ")));
+        let gaps = (0..highest).filter(|n| !osts.contains(n)).map(|n| TargetId::ost(n).to_string());
+        let (told, missing): (Vec<String>, Vec<String>) = gaps.partition(|gap| self.said.lost.contains(gap));
+        if !missing.is_empty() {
+            let lost: Vec<String> = missing.iter().map(|gap| format!("--lost {gap}")).collect();
+            return Err(refuse(
+                self.map.fs.to_string(),
+                format!("{} was found, and not {}", TargetId::ost(highest), missing.join(", ")),
+            )
+            .next(format!(
+                "look for their disks, and give the files of their hosts; or, of what was removed or is lost for good: {}",
+                lost.join(" ")
+            )));
+        }
+        if !told.is_empty() {
+            self.notes.push(format!(
+                "not there, as you say: {}; files with data there are not whole",
+                told.join(", ")
+            ));
+        }
+        if let Some(highest) = osts.last() {
+            self.notes.push(format!(
+                "the highest OST that was found is {}; if there were higher ones, they are missing",
+                TargetId::ost(*highest)
+            ));
         }
         if !targets.clone().any(|t| t.role == Role::Mdt) {
             self.notes.push("no MDT was found: without it no file has a name".to_owned());
         }
+        Ok(())
     }
 
     fn finish(mut self, mgt: Superblock, authority: String) -> Result<Rebuilt> {

@@ -221,7 +221,7 @@ impl Replicas {
     }
 
     /// Whether the primary of a set serves, and is heard of.
-    fn is_served(&self, set: &ReplicaSetState, now: Mono) -> bool {
+    pub(crate) fn is_served(&self, set: &ReplicaSetState, now: Mono) -> bool {
         let (heard_ms_ago, report) = self.of(&set.primary, set.target, now);
         heard_ms_ago.is_some_and(|ms| ms <= ALIVE_MS)
             && report.is_some_and(|report| report.phase == MemberPhase::Serving)

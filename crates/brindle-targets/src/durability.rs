@@ -1,7 +1,7 @@
 //! The durability of a target: a long poll at the MGS for as long as the target is served, and a file in its directory for a start without the MGS.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use brindle_stdx::{Disk, Seams};
 use brindle_types::{Result, TargetId};
@@ -20,6 +20,8 @@ pub struct TargetMode {
     target: TargetId,
     dir: String,
     mode: AtomicU8,
+    /// Whether the file in the directory says the same.
+    is_kept: AtomicBool,
     /// Set where the mode is not for the MGS to say.
     is_fixed: bool,
 }
@@ -27,20 +29,22 @@ pub struct TargetMode {
 impl TargetMode {
     /// The mode that never changes.
     pub fn fixed(target: TargetId, mode: Mode) -> TargetMode {
-        TargetMode { target, dir: String::new(), mode: AtomicU8::new(mode.number()), is_fixed: true }
+        let (mode, is_kept) = (AtomicU8::new(mode.number()), AtomicBool::new(true));
+        TargetMode { target, dir: String::new(), mode, is_kept, is_fixed: true }
     }
 
     /// The mode of the target in `dir`: what the MGS says now, or what is on file where it does not answer soon.
     pub async fn begin(seams: &Seams, targets: &Directory, target: TargetId, dir: &str) -> TargetMode {
         let kept: Result<Option<KeptMode>> =
             kept::load(&*seams.disk, &path(dir), "the durability of the target");
+        let is_kept = AtomicBool::new(kept.is_ok());
         let kept = kept.map(Option::unwrap_or_default).unwrap_or_else(|fault| {
             // The MGS has it, too. Until it tells, the target promises most.
             tracing::warn!(code = %fault.code, "{fault}");
             KeptMode { mode: Mode::Sync }
         });
         let mode = AtomicU8::new(kept.mode.number());
-        let own = TargetMode { target, dir: dir.to_owned(), mode, is_fixed: false };
+        let own = TargetMode { target, dir: dir.to_owned(), mode, is_kept, is_fixed: false };
         let request = WatchDurabilityReq { known_version: 0, wait_ms: 0 };
         match targets.mgs().probe_within(&request, START_MS).await {
             Ok(answer) => own.take(&*seams.disk, answer.modes.unwrap_or_default().of(target)),
@@ -63,11 +67,15 @@ impl TargetMode {
 
     /// Goes by a mode from now on, and keeps it.
     fn take(&self, disk: &dyn Disk, mode: Mode) {
-        if self.mode.swap(mode.number(), Ordering::AcqRel) == mode.number() {
+        let is_news = self.mode.swap(mode.number(), Ordering::AcqRel) != mode.number();
+        if is_news {
+            tracing::info!(target_name = %self.target, %mode, "changes are answered by another durability");
+        } else if self.is_kept.load(Ordering::Acquire) {
             return;
         }
-        tracing::info!(target_name = %self.target, %mode, "changes are answered by another durability");
-        if let Err(fault) = kept::save(disk, &path(&self.dir), &KeptMode { mode }) {
+        let saved = kept::save(disk, &path(&self.dir), &KeptMode { mode });
+        self.is_kept.store(saved.is_ok(), Ordering::Release);
+        if let Err(fault) = saved {
             tracing::warn!(code = %fault.code, "cannot keep the durability of the target: {fault}");
         }
     }

@@ -14,7 +14,7 @@ use brindle_wire::Op;
 use brindle_wire::mds::open::Access;
 
 /// Worlds in which the cut is tried; in some of them the change survives it.
-const SEEDS: u64 = 8;
+const SEEDS: u64 = 4;
 /// Worlds of a small change, which few cuts spare.
 const SMALL_SEEDS: u64 = 24;
 /// Longest time of one.

@@ -176,6 +176,7 @@ fn long_pieces_at_one_distance_are_fetched_once_and_are_fresh() {
 
     let reader = File::open(&b).unwrap();
     let spent = count(&reader);
-    assert!((PIECES..PIECES + 5).contains(&spent), "{spent} requests where the kernel keeps the pages");
+    // The last piece that was fetched ahead may have come after its last change.
+    assert!((PIECES - 1..PIECES + 5).contains(&spent), "{spent} requests where the kernel keeps the pages");
     cluster.assert_sound();
 }

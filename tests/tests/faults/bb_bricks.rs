@@ -205,7 +205,12 @@ fn a_buffer_is_striped_over_the_bricks_of_other_hosts() {
     site.call("data_out --token 7");
     site.call("teardown --token 7");
     said(&site.cluster, "h1", "cd /run/brindle/out/7 && md5sum -c sums");
-    assert_eq!(site.free(), [BRICK_BYTES; 2]);
+    assert_eq!(
+        site.free(),
+        [BRICK_BYTES; 2],
+        "{}",
+        said(&site.cluster, "h1", "tail /var/lib/brindle/bb.log")
+    );
     for host in ["h2", "h3"] {
         site.holds_nothing(host);
     }

@@ -54,7 +54,8 @@ const LOOKS_MAX: usize = 4;
 /// States of proc_pid_stat(5): sleeping until a signal comes, stopped, stopped by a tracer, ended.
 const SLEEPING: &[u8] = b"STtZX";
 
-/// Functions of the kernel (of the versions 5.4 to 6.18) that wait for the lock of a directory, or for another thread that looks the same name up.
+/// Functions of the kernel (of the versions 5.4 to 6.18) that wait for the lock of a directory, of what is to be removed, moved or linked in one,
+/// or for another thread that looks the same name up.
 const WAITS_FOR_A_DIRECTORY: &[&[u8]] = &[
     b"__lookup_slow",
     b"__start_dirop",
@@ -76,6 +77,10 @@ const WAITS_FOR_A_DIRECTORY: &[&[u8]] = &[
     b"open_last_lookups",
     b"path_openat",
     b"start_dirop",
+    b"vfs_link",
+    b"vfs_rename",
+    b"vfs_rmdir",
+    b"vfs_unlink",
     b"vfs_utimes",
     b"walk_component",
 ];

@@ -2,16 +2,56 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 use brindle_stdx::disk::{BootIdentity, DiskSpace, DiskStat, IoKind, IoPermit, OpenHow};
 use brindle_stdx::{BoxFuture, Disk, DiskFile};
 use parking_lot::Mutex;
 
+/// Ranges that are remembered one by one; beyond them all between counts as changed.
+const RANGES_MAX: usize = 256;
+
+/// Files are large and syncs are many: a sync copies what has changed.
 #[derive(Default)]
 struct Contents {
     now: Vec<u8>,
     synced: Vec<u8>,
+    /// Ranges that have changed since the last sync.
+    changed: Vec<Range<usize>>,
+}
+
+impl Contents {
+    fn note(&mut self, range: Range<usize>) {
+        self.changed.push(range);
+        if self.changed.len() > RANGES_MAX {
+            let from = self.changed.iter().map(|r| r.start).min().unwrap_or(0);
+            let end = self.changed.iter().map(|r| r.end).max().unwrap_or(0);
+            self.changed = vec![from..end];
+        }
+    }
+
+    fn set_len(&mut self, len: usize) {
+        self.note(len..self.now.len().max(len));
+        resize(&mut self.now, len);
+    }
+
+    fn sync(&mut self) {
+        let len = self.now.len();
+        resize(&mut self.synced, len);
+        for range in std::mem::take(&mut self.changed) {
+            let (from, end) = (range.start.min(len), range.end.min(len));
+            self.synced[from..end].copy_from_slice(&self.now[from..end]);
+        }
+    }
+}
+
+/// Zeros of an empty file take no time: the allocator has pages of them.
+fn resize(bytes: &mut Vec<u8>, len: usize) {
+    match bytes.is_empty() {
+        true => *bytes = vec![0; len],
+        false => bytes.resize(len, 0),
+    }
 }
 
 #[derive(Clone, Default)]
@@ -30,6 +70,7 @@ impl MemDisk {
         for file in self.files.lock().values() {
             let mut contents = file.0.lock();
             contents.now = contents.synced.clone();
+            contents.changed.clear();
         }
     }
 }
@@ -47,15 +88,15 @@ impl DiskFile for MemFile {
         let mut contents = self.0.lock();
         let end = offset as usize + data.len();
         if contents.now.len() < end {
-            contents.now.resize(end, 0);
+            contents.set_len(end);
         }
         contents.now[offset as usize..end].copy_from_slice(data);
+        contents.note(offset as usize..end);
         Ok(())
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        let mut contents = self.0.lock();
-        contents.synced = contents.now.clone();
+        self.0.lock().sync();
         Ok(())
     }
 
@@ -69,7 +110,7 @@ impl DiskFile for MemFile {
     }
 
     fn set_len(&self, len_bytes: u64) -> io::Result<()> {
-        self.0.lock().now.resize(len_bytes as usize, 0);
+        self.0.lock().set_len(len_bytes as usize);
         Ok(())
     }
 
@@ -77,7 +118,7 @@ impl DiskFile for MemFile {
         let end = (offset + len_bytes) as usize;
         let mut contents = self.0.lock();
         if !keep_len && contents.now.len() < end {
-            contents.now.resize(end, 0);
+            contents.set_len(end);
         }
         Ok(())
     }
@@ -87,6 +128,7 @@ impl DiskFile for MemFile {
         let len = contents.now.len();
         let (from, end) = ((offset as usize).min(len), ((offset + len_bytes) as usize).min(len));
         contents.now[from..end].fill(0);
+        contents.note(from..end);
         Ok(())
     }
 

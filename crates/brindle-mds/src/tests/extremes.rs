@@ -105,7 +105,7 @@ impl Target {
 }
 
 /// Most messages of a kind that are tried, spread over all of them; the seed says where they begin. `make soak` tries all.
-const TRIED_MAX: usize = 12;
+const TRIED_MAX: usize = 4;
 
 fn tried_max() -> usize {
     if std::env::var_os("BRINDLE_FUZZ_ROUNDS").is_some() { usize::MAX } else { TRIED_MAX }

@@ -7,6 +7,7 @@ use brindle_types::{Code, Fault, Nid, Result, Role, TargetId};
 use brindle_wire::map::Map;
 use brindle_wire::mgs::hosts::{Assignment, CreateTokenReq, HostedTarget, JoinReq};
 
+use super::rename;
 use super::rows::{Change, HostRow, MgsRow, RemovedRow, ReplicaRow, Rows, TokenRow};
 
 /// Most hosts of a cluster.
@@ -73,7 +74,10 @@ pub(crate) fn join(rows: &Rows, req: &JoinReq, now_s: i64) -> Result<(Vec<Change
                 certificate_ends_s,
                 ..row.clone()
             };
-            return Ok((vec![used_token(token, used), Change::Removed(old), Change::Host(row.clone())], row));
+            let mut changes = vec![used_token(token, used), Change::Removed(old)];
+            changes.extend(rename::abandoned(rows, &row.name));
+            changes.push(Change::Host(row.clone()));
+            return Ok((changes, row));
         }
         if row.key != key {
             return Err(name_in_use(row, KeyId(key)));

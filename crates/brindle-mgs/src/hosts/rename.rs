@@ -99,6 +99,11 @@ fn check_free(rows: &Rows, map: &Map, (from, to): (&str, &str)) -> Result<()> {
     if let Some(row) = rows.renamed().find(|row| row.from == to && row.to != from) {
         return taken(format!("{} still shows a certificate for the name {to}", row.to));
     }
+    let has = |nodemap: &Nodemap, name: &str| nodemap.hosts.iter().any(|host| host == name);
+    let limits = |nodemap: &&Nodemap| has(nodemap, to) && !has(nodemap, from);
+    if let Some(nodemap) = rows.nodemaps().find(limits) {
+        return taken(format!("the nodemap {} limits a host of the name {to}", nodemap.name));
+    }
     let names = |entry: &&TargetEntry| {
         let set = &entry.replicas;
         let others = set.in_sync.iter().chain(&set.learners).chain(&set.standby);
@@ -187,23 +192,48 @@ fn set_of(set: &ReplicaSetState, from: &str, to: &str) -> ReplicaSetState {
     next
 }
 
+fn pending<'a>(rows: &'a Rows, proof: &Proof) -> Option<&'a RenamedRow> {
+    rows.renamed().find(|row| row.key == proof.key.0 && row.to == proof.host)
+}
+
+/// The name that a daemon which shows its new one went by, while that is let in.
+pub(crate) fn former_name(rows: &Rows, proof: &Proof) -> Option<String> {
+    pending(rows, proof).map(|row| row.from.clone())
+}
+
 /// A daemon has shown that it goes by its new name: the former one is refused from now on.
 pub(crate) fn complete(rows: &Rows, proof: &Proof, now_s: i64) -> Vec<Change> {
-    let is_it = |row: &&RenamedRow| row.key == proof.key.0 && row.to == proof.host;
-    let Some(row) = rows.renamed().find(is_it) else { return Vec::new() };
+    let Some(row) = pending(rows, proof) else { return Vec::new() };
     let ends_s = rows.host(&row.to).map_or(0, |host| host.certificate_ends_s);
     let former = RemovedRow {
         key: proof.key.under_name(&row.from).0,
         host: row.from.clone(),
         until_s: ends_s.max(certificate_ends_s(now_s)) + KEPT_S,
     };
+    [Change::Removed(former), Change::NoRenamed(row.key)]
+        .into_iter()
+        .chain(with_new_name(rows, row))
+        .collect()
+}
+
+/// A host that is on its way to the name `to` was installed anew: nothing shows the former name any more, since its key is refused.
+pub(crate) fn abandoned(rows: &Rows, to: &str) -> Vec<Change> {
+    let pending: Vec<&RenamedRow> = rows.renamed().filter(|row| row.to == to).collect();
+    let changes = |row: &RenamedRow| -> Vec<Change> {
+        std::iter::once(Change::NoRenamed(row.key)).chain(with_new_name(rows, row)).collect()
+    };
+    pending.into_iter().flat_map(changes).collect()
+}
+
+/// Nodemaps that have a host under both names, with the new one alone.
+fn with_new_name(rows: &Rows, row: &RenamedRow) -> Vec<Change> {
     let has_both = |nodemap: &&Nodemap| nodemap.hosts.contains(&row.from) && nodemap.hosts.contains(&row.to);
     let nodemaps = rows.nodemaps().filter(has_both).map(|nodemap| {
         let mut nodemap = nodemap.clone();
         nodemap.hosts.retain(|host| *host != row.from);
         Change::Nodemap(Box::new(nodemap))
     });
-    [Change::Removed(former), Change::NoRenamed(row.key)].into_iter().chain(nodemaps).collect()
+    nodemaps.collect()
 }
 
 /// Refuses a host that shows a name which it has no more: its daemon renews the certificate then.

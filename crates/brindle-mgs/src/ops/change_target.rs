@@ -10,11 +10,13 @@ use crate::Mgs;
 /// Stores the changed map, then answers with it.
 pub(crate) async fn handle(mgs: &Mgs, req: ChangeTargetReq) -> Result<ChangeTargetResp> {
     mgs.check_fs(&req.fs)?;
+    if req.change == TargetChange::Remove && decide(&mgs.store.current(), &req)?.is_some() {
+        // Another target that gets the index begins as any other. (It can get it as soon as the map is changed.)
+        mgs.durability.change(TargetId::ost(req.ost), Mode::default(), false).await?;
+    }
     let changed = mgs.store.modify(|map| decide(map, &req)).await?;
     if changed && req.change == TargetChange::Remove {
         super::hosts::forget_target(mgs, TargetId::ost(req.ost)).await?;
-        // Another target that gets the index begins as any other.
-        mgs.durability.change(TargetId::ost(req.ost), Mode::default(), false).await?;
     }
     let map = mgs.map_now();
     if changed {

@@ -139,9 +139,9 @@ pub(crate) async fn watch(mgs: &Mgs, conn: &ServerConn, req: WatchHostReq) -> Re
 async fn note_new_name(mgs: &Mgs, conn: &ServerConn) -> Result<()> {
     let (hosts, Some(proof)) = (mgs.hosts()?, conn.proof()) else { return Ok(()) };
     let now_s = mgs.seams.wall().secs;
-    if rename::complete(&hosts.rows(), proof, now_s).is_empty() {
-        return Ok(());
-    }
+    let Some(from) = rename::former_name(&hosts.rows(), proof) else { return Ok(()) };
+    // Whoever began the rename may not have come so far.
+    named_in_map(mgs, &from, &proof.host).await?;
     let complete = |rows: &Rows| -> Result<_> { Ok((rename::complete(rows, proof, now_s), ())) };
     if hosts.change_together(complete).await?.0 {
         tracing::info!(
@@ -288,17 +288,49 @@ async fn renamed(mgs: &Mgs, from: &str, to: &str, is_dry_run: bool) -> Result<bo
     if begin(&hosts.rows())?.0.is_empty() || is_dry_run {
         return Ok(from != to);
     }
+    check_sets_are_served(mgs, &hosts.rows(), from)?;
     // Nobody takes a host for dead because it has not been heard of under this name.
     let until = now.plus_ms(RENAME_MS);
     mgs.shared.listening(|listening| listening.told(to, until, Vec::new()));
     mgs.replicas.told(to, until, Vec::new());
     let outcome = hosts.change_together(begin).await;
-    let gone = if outcome.is_ok() { from } else { to };
-    forget(mgs, gone);
+    match &outcome {
+        Ok(_) => forget(mgs, from),
+        // It may have been stored all the same.
+        Err(fault) if fault.code == Code::StoreUnreachable => {}
+        Err(_) => forget(mgs, to),
+    }
     let (changed, ()) = outcome?;
-    mgs.store.modify(|map| Ok(rename::in_map(map, from, to))).await?;
-    super::register::tell_addresses(mgs).await?;
+    named_in_map(mgs, from, to).await?;
     Ok(changed)
+}
+
+/// The map, and the addresses that clients are told, have the new name of a host.
+async fn named_in_map(mgs: &Mgs, from: &str, to: &str) -> Result<()> {
+    mgs.store.modify(|map| Ok(rename::in_map(map, from, to))).await?;
+    super::register::tell_addresses(mgs).await
+}
+
+/// A copy of a set that another host serves is out of sync for a while under the new name of its host: it may be needed where nobody serves the set.
+fn check_sets_are_served(mgs: &Mgs, rows: &Rows, host: &str) -> Result<()> {
+    let now = mgs.seams.now();
+    let of_others =
+        rows.replicas().map(|row| &row.set).filter(|set| set.primary != host && set.member(host).is_some());
+    match of_others.into_iter().find(|set| !mgs.replicas.is_served(set, now)) {
+        Some(set) => {
+            let target = mgs.superblock.fs.target(set.target);
+            Err(Fault::new(Code::BadArgument)
+                .what("cannot rename the host")
+                .subject(host.to_owned())
+                .why(format!(
+                    "{} does not serve {target} now, and the copy on {host} may be needed",
+                    set.primary
+                ))
+                .data("nothing was changed")
+                .next(format!("wait until it is served: brindle target list {target}")))
+        }
+        None => Ok(()),
+    }
 }
 
 /// A host stands in a rack. Whether that is news.

@@ -28,7 +28,7 @@ pub async fn handle(oss: &Arc<Oss>, call: &Call, req: PunchReq) -> Result<Answer
         store.punch(&op, req.keep_space, turn).await
     });
     let punched = punched.await?;
-    sync::before_answer(oss, op.object).await?;
+    sync::before_answer(oss, op.object, &punched).await?;
     Ok(punched.plain())
 }
 
@@ -49,6 +49,6 @@ pub async fn handle_allocate(oss: &Arc<Oss>, call: &Call, req: AllocateReq) -> R
         store.allocate(&op, req.keep_len, turn).await
     });
     let allocated = allocated.await?;
-    sync::before_answer(oss, op.object).await?;
+    sync::before_answer(oss, op.object, &allocated).await?;
     Ok(allocated.plain())
 }

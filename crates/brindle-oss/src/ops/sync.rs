@@ -1,12 +1,13 @@
 //! sync_objects.
 
 use brindle_objects::sync::Synced;
-use brindle_types::{ObjectId, Result};
+use brindle_types::{Code, Fault, ObjectId, Result};
 use brindle_wire::mgs::durability::Mode;
+use brindle_wire::oss::ChangeResp;
 use brindle_wire::oss::sync::{SyncObjectsReq, SyncObjectsResp};
 use brindle_wire::principal::PrincipalKind;
 
-use super::bounded;
+use super::{Outcome, bounded};
 use crate::service::Oss;
 
 /// Makes objects durable on all members.
@@ -18,11 +19,21 @@ async fn everywhere(oss: &Oss, objects: &[ObjectId]) -> Result<Synced> {
 }
 
 /// The last step before a change is answered: where the OST is `sync`, the object is durable on all members.
-pub async fn before_answer(oss: &Oss, object: ObjectId) -> Result<()> {
-    if oss.mode.now() == Mode::Sync {
-        everywhere(oss, &[object]).await?;
+pub(super) async fn before_answer(oss: &Oss, object: ObjectId, made: &Outcome) -> Result<()> {
+    if oss.mode.is_fixed() || oss.mode.now() != Mode::Sync {
+        return Ok(());
     }
-    Ok(())
+    everywhere(oss, &[object]).await?;
+    // A sync that fails takes what was written before with it, and the next one knows nothing of that.
+    let is_of_this_term =
+        |change: &ChangeResp| change.boot_term == oss.store.told_term(oss.store.boot_term());
+    match made {
+        Outcome::Made(change) if !is_of_this_term(change) => Err(Fault::new(Code::OstIo)
+            .subject(format!("object {object}"))
+            .why("a sync of this target failed while the change was on its way to its disk")
+            .data("what was written since the last sync may be lost")),
+        _ => Ok(()),
+    }
 }
 
 /// Makes objects durable; those of a `scratch` OST only where a server asks, which gives up another copy of the bytes.

@@ -59,7 +59,7 @@ pub async fn handle(oss: &Arc<Oss>, call: &Call, req: WriteReq) -> Result<Answer
         store.write(&op, turn).await
     });
     let written = written.await?;
-    sync::before_answer(oss, object).await?;
+    sync::before_answer(oss, object, &written).await?;
     let change = match written {
         Outcome::Made(change) => change,
         Outcome::Stored(body) => return Ok(Answer::plain(body)),

@@ -79,8 +79,8 @@ pub struct FromSuperblocks {
     /// The authority of the cluster with its key, authority.pem of any MGT; without it all hosts have to join again
     #[arg(long, value_name = "FILE", requires = "from_superblocks")]
     pub(super) authority: Option<PathBuf>,
-    /// A host that is lost for good, although records of copies name it
-    #[arg(long, value_name = "HOST", requires = "from_superblocks")]
+    /// A host that is lost for good, although records of copies name it; or an OST that was removed or is lost, like OST0002
+    #[arg(long, value_name = "HOST|OST", requires = "from_superblocks")]
     pub(super) lost: Vec<String>,
     /// A directory of a target that does not count
     #[arg(long, value_name = "HOST:DIR", requires = "from_superblocks", value_parser = place)]
