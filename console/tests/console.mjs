@@ -238,6 +238,16 @@ async function main() {
   await axe('the topology as a list');
   check('the topology is a picture and a list', true);
 
+  await goTo('Logs');
+  await page.getByLabel('Level').selectOption('info');
+  await page.locator('tr[data-line]').first().waitFor();
+  await shot('logs');
+  await axe('the logs');
+  await wide('the logs');
+  await page.getByPlaceholder('A code, or a part of a message').fill('nothing says this');
+  await page.getByText('No line fits.').waitFor();
+  check('the logs of all servers are searched', await page.getByText("brindle log show --level info --text 'nothing says this'").isVisible());
+
   const tools = { page, check, axe, wide, shot, goTo, confirm, mount, brindle, cluster, base: path.dirname(cluster) };
   await tiering(tools);
   await usage(tools);

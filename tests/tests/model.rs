@@ -8,7 +8,7 @@ use std::path::PathBuf;
 /// Operations against mounts (issue: 20 000).
 const MOUNT_OPERATIONS: usize = 20_000;
 /// Operations against a local directory, over all seeds.
-const LOCAL_OPERATIONS: usize = 20_000;
+const LOCAL_OPERATIONS: usize = 4_000;
 
 #[test]
 fn random_operations_agree_with_the_posix_model() {

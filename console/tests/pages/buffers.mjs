@@ -67,6 +67,23 @@ export async function buffers({ page, check, axe, wide, shot, goTo, confirm, bri
   await axe('burst buffers');
   await wide('burst buffers');
 
+  check('a buffer tells which bricks it lies on', await page.getByText(/Lies on: nvme0 \(/).isVisible());
+
+  const brick = page.locator('tr[data-brick=nvme0]');
+  const drains = () => brindle('bb', 'brick', 'list', '--socket', socket, '-o', 'json').pools[0].bricks[0].is_draining;
+  await brick.getByRole('button', { name: /^Drain/ }).click();
+  await dialog.getByText('stays with the buffer of job 77').waitFor();
+  check('a drain says what stays, and its command', (await dialog.locator('code').innerText()).startsWith('brindle bb brick drain nvme0'));
+  await axe('the plan of a drain');
+  await confirm('Drain', 'done');
+  await brick.getByText('up, draining').waitFor();
+  check('a brick is drained by click', drains());
+  await brick.getByRole('button', { name: /^Use again/ }).click();
+  await dialog.getByText('would get new buffers again').waitFor();
+  await confirm('Give new buffers', 'done');
+  await brick.getByText('up', { exact: true }).waitFor();
+  check('and gets new buffers again by click', !drains());
+
   // The place for its files is there now.
   fs.mkdirSync(out);
   fs.chownSync(out, OWNER, OWNER);

@@ -19,6 +19,7 @@ pub mod job;
 pub mod known;
 pub mod label;
 pub mod limits;
+pub mod logs;
 pub mod mdt_backup;
 pub mod migrate;
 pub mod mount;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brindle_bb::{Buffer, Pool};
-use brindle_host::bb::protocol::{self, Reply, Request, unexpected};
+use brindle_host::bb::POOL_DEFAULT;
+use brindle_host::bb::protocol::{self, NodeState, Reply, Request, unexpected};
 use brindle_host::bb::view::{BrickPoolView, BufferView};
 use brindle_types::units::format_bytes;
 use brindle_types::{Code, Fault, Result};
@@ -24,7 +25,7 @@ const DOING_MAX: usize = 16;
 /// Pools and buffers.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct BurstBuffersView {
-    /// Pools of bricks, as in `brindle bb pool -o json`.
+    /// Pools with their bricks, as in `brindle bb brick list -o json`.
     pub pools: Vec<BrickPoolView>,
     /// Buffers, as in `brindle bb list -o json`, with the names of their owners.
     pub buffers: Vec<OwnedBufferView>,
@@ -72,6 +73,13 @@ impl Ask {
     }
 }
 
+/// Answers of the orchestrator about what there is.
+struct Told {
+    buffers: Vec<Buffer>,
+    pools: Vec<Pool>,
+    nodes: Vec<NodeState>,
+}
+
 /// The way to the orchestrator of this host.
 #[derive(Clone, Debug)]
 pub struct Orchestrator {
@@ -102,7 +110,7 @@ impl Orchestrator {
     }
 
     /// Asks it on a thread that may wait. Dropped, the thread goes on to the end of what it waits for.
-    async fn told(&self) -> Result<(Vec<Buffer>, Vec<Pool>)> {
+    async fn told(&self) -> Result<Told> {
         let held = self.telling.clone().lock_owned();
         let held = tokio::time::timeout(TOLD_LIMIT, held).await.map_err(|_| self.silent())?;
         let socket = self.socket.clone();
@@ -112,8 +120,12 @@ impl Orchestrator {
                 Reply::Buffers(buffers) => buffers,
                 other => return Err(unexpected(&other)),
             };
-            match ask(&socket, &Request::Bricks)? {
-                Reply::Bricks(pools) => Ok((buffers, pools)),
+            let pools = match ask(&socket, &Request::Bricks)? {
+                Reply::Bricks(pools) => pools,
+                other => return Err(unexpected(&other)),
+            };
+            match ask(&socket, &Request::Nodes)? {
+                Reply::Nodes(nodes) => Ok(Told { buffers, pools, nodes }),
                 other => Err(unexpected(&other)),
             }
         });
@@ -123,21 +135,21 @@ impl Orchestrator {
 
     /// Pools and buffers; `user` tells the name of a user.
     pub async fn view(&self, user: impl Fn(u32) -> String) -> Result<BurstBuffersView> {
-        let (buffers, pools) = self.told().await?;
+        let told = self.told().await?;
         let buffer = |buffer: &Buffer| OwnedBufferView {
             user: user(buffer.uid),
             name: name(buffer),
             buffer: BufferView::from(buffer),
         };
         Ok(BurstBuffersView {
-            pools: pools.iter().map(BrickPoolView::from).collect(),
-            buffers: buffers.iter().map(buffer).collect(),
+            pools: told.pools.iter().map(|pool| BrickPoolView::from(pool).with_states(&told.nodes)).collect(),
+            buffers: told.buffers.iter().map(buffer).collect(),
         })
     }
 
     /// Plan of an action on a buffer; nothing is changed.
     pub async fn plan(&self, named: &str, asked: Ask) -> Result<PlanView> {
-        let (buffers, pools) = self.told().await?;
+        let Told { buffers, pools, .. } = self.told().await?;
         let buffer = buffers.iter().find(|buffer| name(buffer) == named).ok_or_else(|| {
             Fault::new(Code::NoSuchBuffer).subject(named.to_owned()).data("nothing was changed")
         })?;
@@ -169,15 +181,62 @@ impl Orchestrator {
             Ask::Resize(bytes) => format!("brindle bb resize {named} {}", size_word(bytes)),
             Ask::Destroy => format!("brindle bb destroy --yes {named}"),
         };
+        self.with_socket(command)
+    }
+
+    fn with_socket(&self, command: String) -> String {
         match self.socket.as_path() == Path::new(protocol::SOCKET_DEFAULT) {
             true => command,
             false => format!("{command} --socket {}", quoted(&self.socket.display().to_string())),
         }
     }
 
+    /// Plan to drain a brick, or to give it buffers again; nothing is changed.
+    pub async fn plan_drain(&self, pool: &str, brick: &str, is_draining: bool) -> Result<PlanView> {
+        let Told { buffers, pools, .. } = self.told().await?;
+        let found = pools.iter().find(|found| found.name == pool && found.bricks.contains_key(brick));
+        let found = found.ok_or_else(|| {
+            Fault::new(Code::BadArgument)
+                .what("there is no brick")
+                .subject(brick.to_owned())
+                .why(format!("in the pool {pool}"))
+                .data("nothing was changed")
+                .next("list them: brindle bb brick list")
+        })?;
+        let has_part = |b: &&Buffer| b.pool == pool && b.slices.iter().any(|slice| slice.brick == brick);
+        let on_it: Vec<String> = buffers.iter().filter(has_part).map(of).collect();
+        let (would, effects) = drain(found, brick, is_draining, &on_it);
+        let (verb, option) = if is_draining { ("drain", "") } else { ("undrain", " --stop") };
+        let pool_option = match pool == POOL_DEFAULT {
+            true => String::new(),
+            false => format!(" --pool {}", quoted(pool)),
+        };
+        Ok(PlanView {
+            target: brick.to_owned(),
+            action: verb.to_owned(),
+            would: capital(&would),
+            effects,
+            changes: found.draining.contains(brick) != is_draining,
+            command: self
+                .with_socket(format!("brindle bb brick drain{option}{pool_option} {}", quoted(brick))),
+            request: format!("POST /api/v1/bricks/{pool}/{brick}/{verb} {{\"dry_run\": false}}"),
+            task: None,
+        })
+    }
+
+    /// Drains a brick, or gives it buffers again; what the orchestrator says of it.
+    pub async fn drain(&self, pool: &str, brick: &str, is_draining: bool) -> Result<String> {
+        let (pool, name) = (pool.to_owned(), brick.to_owned());
+        self.ask_for(Request::DrainBrick { pool, name, is_draining }).await
+    }
+
     /// Does it; what the orchestrator says of it. Dropped, the orchestrator goes on.
     pub async fn carry_out(&self, named: &str, asked: Ask) -> Result<String> {
-        let (socket, request) = (self.socket.clone(), asked.request(named));
+        self.ask_for(asked.request(named)).await
+    }
+
+    async fn ask_for(&self, request: Request) -> Result<String> {
+        let socket = self.socket.clone();
         let permit = self.doing.clone().try_acquire_owned().map_err(|_| {
             Fault::new(Code::ManagerBusy)
                 .what("cannot ask the orchestrator of burst buffers at")
@@ -212,6 +271,26 @@ fn of(buffer: &Buffer) -> String {
     match buffer.persistent {
         true => format!("the persistent buffer {}", buffer.token),
         false => format!("the buffer of job {}", buffer.token),
+    }
+}
+
+fn drain(pool: &Pool, brick: &str, is_draining: bool, on_it: &[String]) -> (String, Vec<String>) {
+    let of_pool = format!("brick {brick} of pool {}", pool.name);
+    match (is_draining, pool.draining.contains(brick)) {
+        (true, true) => (format!("{of_pool} gets no new buffers already"), Vec::new()),
+        (false, false) => (format!("{of_pool} gets new buffers already"), Vec::new()),
+        (false, true) => (format!("{of_pool} would get new buffers again"), Vec::new()),
+        (true, false) => {
+            let mut effects = vec![match on_it.is_empty() {
+                true => "Nothing lies on it: it can be removed then.".to_owned(),
+                false => format!("A part of it stays with {}, until they end.", on_it.join(", ")),
+            }];
+            let others = pool.bricks.keys().filter(|name| *name != brick && !pool.draining.contains(*name));
+            if others.count() == 0 {
+                effects.push("No other brick takes new buffers: jobs wait until one does.".to_owned());
+            }
+            (format!("{of_pool} would get no new buffers"), effects)
+        }
     }
 }
 

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use brindle_net::{Limits, ServerConn, Service};
 use brindle_stdx::BoxFuture;
-use brindle_targets::{Gate, log_level};
+use brindle_targets::{Gate, log_level, log_lines};
 use brindle_types::{Code, Fault, Result, SessionId};
 use brindle_wire::Op;
 use brindle_wire::cache_updates::CacheUpdates;
 use brindle_wire::frame::{FLAG_FAULT, Frame, decode_body, encode_body};
 use brindle_wire::job::{MdtSharesReq, MdtUsageReq, SharesReq};
 use brindle_wire::log_level::MdtLogLevelReq;
+use brindle_wire::log_lines::MdtLogLinesReq;
 use brindle_wire::mds::session::{SessionOpenReq, SessionOpenResp};
 use bytes::Bytes;
 
@@ -71,6 +72,10 @@ impl MdsService {
             Op::MdtLogLevel => {
                 let request: MdtLogLevelReq = decode_body(&frame.body)?;
                 return bare(encode_body(&Ok::<_, Fault>(log_level::handle(conn, &request.0)?)));
+            }
+            Op::MdtLogLines => {
+                let request: MdtLogLinesReq = decode_body(&frame.body)?;
+                return bare(encode_body(&Ok::<_, Fault>(log_lines::handle(&request.0)?)));
             }
             Op::MdtUsage => {
                 let request: MdtUsageReq = decode_body(&frame.body)?;

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use brindle_net::ServerConn;
 use brindle_targets::gate::check_speaks_for;
-use brindle_targets::log_level;
+use brindle_targets::{log_level, log_lines};
 use brindle_types::{Code, Fault, Result, TargetId};
 use brindle_wire::Op;
 use brindle_wire::frame::{Frame, decode_body, encode_body};
 use brindle_wire::log_level::MgsLogLevelReq;
+use brindle_wire::log_lines::MgsLogLinesReq;
 use brindle_wire::mgs::durability::ChangeDurabilityReq;
 use brindle_wire::mgs::limit::ChangeLimitReq;
 use brindle_wire::mgs::replica::ChangeInSyncReq;
@@ -98,6 +99,7 @@ async fn body(mgs: &Arc<Mgs>, conn: &ServerConn, frame: &Frame) -> Result<Bytes>
             reply(ops::note_scrub::handle(mgs, request))
         }
         Op::MgsLogLevel => reply(log_level::handle(conn, &decode_body::<MgsLogLevelReq>(&frame.body)?.0)),
+        Op::MgsLogLines => reply(log_lines::handle(&decode_body::<MgsLogLinesReq>(&frame.body)?.0)),
         Op::TargetInfo => reply(ops::target_info::handle(mgs)),
         op => rules(mgs, conn, frame, op).await,
     }

@@ -148,6 +148,7 @@ pub fn passage(op: Op) -> Passage {
         Op::ChangelogInfo | Op::ChangelogMask | Op::HsmInfo | Op::HsmSwitch => AtOnce,
         Op::MdtUsage | Op::MdtLogLevel | Op::MdtShares | Op::OstUsage | Op::OstLogLevel => AtOnce,
         Op::OstShares | Op::MgsLogLevel | Op::ListObjects => AtOnce,
+        Op::MdtLogLines | Op::OstLogLines | Op::MgsLogLines => AtOnce,
         Op::MemberAttach | Op::MemberLease | Op::MemberAppend | Op::MemberSync | Op::MemberFill => AtOnce,
         Op::TruncateObject | Op::DestroyObjects | Op::FenceSession | Op::FenceLayout => AtOnce,
         Op::ReplicaAttach | Op::ReplicaLease | Op::ReplicaChange | Op::ReplicaLook => AtOnce,

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use brindle_net::ServerConn;
-use brindle_targets::log_level;
+use brindle_targets::{log_level, log_lines};
 use brindle_types::{Code, Fault, Result};
 use brindle_wire::frame::{Frame, decode_body, encode_body};
 use brindle_wire::job::{OstSharesReq, OstUsageReq};
 use brindle_wire::log_level::OstLogLevelReq;
+use brindle_wire::log_lines::OstLogLinesReq;
 use brindle_wire::{Message, Op};
 use bytes::Bytes;
 
@@ -70,6 +71,7 @@ pub async fn dispatch(oss: &Arc<Oss>, op: Op, call: &Call) -> Result<Answer> {
         Op::OstLogLevel => {
             plain(call, async |req: OstLogLevelReq| log_level::handle(&call.conn, &req.0)).await
         }
+        Op::OstLogLines => plain(call, async |req: OstLogLinesReq| log_lines::handle(&req.0)).await,
         Op::OstUsage => plain(call, async |req: OstUsageReq| Ok(call.conn.usage().answer(&req.0))).await,
         Op::OstShares => {
             let shares = |_: OstSharesReq| async {

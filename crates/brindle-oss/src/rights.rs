@@ -185,6 +185,7 @@ fn needs(op: Op, body: &[u8]) -> Result<Needs> {
         Op::MemberAttach | Op::MemberLease | Op::MemberAppend | Op::MemberSync | Op::MemberFill => {
             return refused(op);
         }
+        Op::MdtLogLines | Op::OstLogLines | Op::MgsLogLines => return refused(op),
         Op::MdtUsage | Op::MdtLogLevel | Op::OstUsage | Op::OstLogLevel | Op::MgsLogLevel => {
             return refused(op);
         }

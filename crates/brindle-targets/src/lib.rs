@@ -14,6 +14,7 @@ mod follow;
 pub mod gate;
 pub mod limits;
 pub mod log_level;
+pub mod log_lines;
 pub mod map_watch;
 pub mod member;
 pub mod owner_lease;

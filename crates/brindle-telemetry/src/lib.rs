@@ -13,6 +13,7 @@ pub mod limit;
 pub mod log;
 pub mod metrics;
 pub mod panic;
+pub mod recent;
 mod sink;
 
 pub use http::Endpoint;

@@ -25,6 +25,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry, reload};
 
 use crate::limit::Limiter;
+use crate::recent;
 pub use crate::sink::Open;
 use crate::sink::{self, Sink};
 
@@ -122,12 +123,17 @@ impl Queued {
     fn write(&self, line: &[u8]) {
         match limited(&self.limiter, line) {
             None => {}
-            Some(0) => self.sink.push(line),
+            Some(0) => self.push(line),
             Some(left_out) => {
                 let line = line.strip_suffix(b"\n").unwrap_or(line);
-                self.sink.push(&[line, format!(" left_out={left_out}\n").as_bytes()].concat());
+                self.push(&[line, format!(" left_out={left_out}\n").as_bytes()].concat());
             }
         }
+    }
+
+    fn push(&self, line: &[u8]) {
+        recent::push(line);
+        self.sink.push(line);
     }
 }
 

@@ -12,6 +12,7 @@ pub mod form;
 pub mod frame;
 pub mod job;
 pub mod log_level;
+pub mod log_lines;
 pub mod map;
 pub mod mds;
 pub mod mgs;

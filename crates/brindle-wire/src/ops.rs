@@ -145,6 +145,7 @@ ops! {
     221 MdtUsage "mdt_usage" plain [Administrator];
     222 MdtLogLevel "mdt_log_level" plain [Administrator];
     223 MdtShares "mdt_shares" plain [Administrator];
+    224 MdtLogLines "mdt_log_lines" plain [Administrator];
     230 SessionRights "session_rights" plain [Ost];
     240 MemberAttach "member_attach" plain [Mdt];
     241 MemberLease "member_lease" plain [Mdt];
@@ -180,6 +181,7 @@ ops! {
     331 OstLogLevel "ost_log_level" plain [Administrator];
     332 Scrub "scrub" plain [Administrator];
     333 OstShares "ost_shares" plain [Administrator];
+    334 OstLogLines "ost_log_lines" plain [Administrator];
     // 400-499: MGS
     400 Register "register" plain [Mdt Ost];
     401 GetMap "get_map" plain [Client Mdt Ost Mgs Administrator User Agent];
@@ -212,6 +214,7 @@ ops! {
     436 ChangeSpare "change_spare" plain [Administrator];
     437 NoteScrub "note_scrub" plain [Ost];
     440 MgsLogLevel "mgs_log_level" plain [Administrator];
+    441 MgsLogLines "mgs_log_lines" plain [Administrator];
     450 WatchNodemaps "watch_nodemaps" plain [Mdt Ost Mgs Agent];
     451 ListNodemaps "list_nodemaps" plain [Administrator];
     452 ChangeNodemap "change_nodemap" plain [Administrator];

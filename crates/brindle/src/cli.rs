@@ -10,8 +10,8 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::exit::{self, Done};
 use crate::{
     admin, alerts, bb, bench, changelog, cluster, completion, dacctl, dev, explain, format, fsck, gen_docs,
-    hsm, lctl, lfs, limit, log_level, manager, mount, node, nodemap, pam, policy, pool, print, prometheus,
-    quota, rbh, serve, stripe, support,
+    hsm, lctl, lfs, limit, log, manager, mount, node, nodemap, pam, policy, pool, print, prometheus, quota,
+    rbh, serve, stripe, support,
 };
 
 /// Columns of help texts.
@@ -139,7 +139,7 @@ enum Command {
     Explain(explain::Args),
     /// Levels of the logs of servers, while they run
     #[command(subcommand)]
-    Log(log_level::Command),
+    Log(log::Command),
     /// For whoever helps from afar
     #[command(subcommand)]
     Support(support::Command),
@@ -279,7 +279,7 @@ fn dispatch(command: Command) -> Result<Done> {
         Command::Manager(args) => manager::run(&args),
         Command::PamCheck(args) => Ok(pam::run(&args)),
         Command::Alerts(command) => alerts::run(&command),
-        Command::Log(command) => log_level::run(&command),
+        Command::Log(command) => log::run(&command),
         Command::Support(command) => support::run(&command),
         Command::Prometheus(command) => prometheus::run(&command),
         Command::Fsck(args) => fsck::run(&args),

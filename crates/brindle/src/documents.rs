@@ -40,6 +40,7 @@ fn of_clusters() -> Vec<Entry> {
         entry::<cluster::backup::RestoreView>(),
         entry::<brindle_host::superblocks::SuperblocksView>(),
         entry::<cluster::superblocks::RebuildView>(),
+        entry::<brindle_admin::logs::LogView>(),
         entry::<brindle_admin::limits::LimitsView>(),
         entry::<brindle_admin::limits::LimitChanged>(),
         entry::<hosts::NewTokenView>(),

@@ -10,13 +10,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Command as Program, Stdio};
 use std::sync::Arc;
 
+use brindle_admin::logs::{self, LineView};
 use brindle_host::cluster::Cluster;
 use brindle_manager::cluster::{At, Managed};
 use brindle_manager::live::{scrape, state};
 use brindle_manager::web::local;
 use brindle_stdx::Clock as _;
 use brindle_stdx::real::RealClock;
-use brindle_types::{Code, Fault, Result};
+use brindle_types::{Code, Fault, Result, TargetId};
+use brindle_wire::log_lines::{self, Severity};
 
 use crate::admin::ask::servers;
 use crate::admin::place::{PlaceArgs, one};
@@ -29,7 +31,7 @@ const LOG_MAX_BYTES: u64 = 8 << 20;
 /// Lines of the journal.
 const JOURNAL_LINES: &str = "50000";
 /// Values of a line of a log that are kept where names are not asked for: none of them can name a file.
-const KEPT: [&str; 4] = ["ts", "level", "target", "code"];
+const KEPT: [&str; 5] = ["host", "ts", "level", "target", "code"];
 
 /// The verbs of `brindle support`.
 #[derive(clap::Subcommand)]
@@ -42,7 +44,7 @@ pub enum Command {
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  brindle support bundle --mgs mgs1 --port 9870\n  brindle support bundle --dir /tmp/b --with-names\n\
-                        Logs are those of this host. Names of files, addresses in messages and whatever else a message says are left out: of each line \
+                        Logs are those of this host, and the last lines of those of all servers. Names of files, addresses in messages and whatever else a message says are left out: of each line \
                         there is the time, the level, the part and the code. --with-names takes whole lines."
 )]
 pub struct BundleArgs {
@@ -235,6 +237,7 @@ async fn states(bundle: &mut Bundle, args: &BundleArgs, at: At) -> Result<()> {
             None => bundle.note(&format!("the numbers of {name}"), "it does not tell them"),
         }
     }
+    servers_logs(bundle, args, &managed).await?;
     if manager.join(local::SOCKET).exists() {
         match local::alerts(&manager).await {
             Ok(alerts) => {
@@ -244,6 +247,33 @@ async fn states(bundle: &mut Bundle, args: &BundleArgs, at: At) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The last lines of the logs of all servers, wherever they run.
+async fn servers_logs(bundle: &mut Bundle, args: &BundleArgs, managed: &Managed) -> Result<()> {
+    let map = match managed.place() {
+        Ok(place) => managed.servers.map(&place).await,
+        Err(fault) => Err(fault),
+    };
+    let map = match map {
+        Ok((map, _)) => map,
+        Err(fault) => {
+            bundle.note("the logs of the servers", fault);
+            return Ok(());
+        }
+    };
+    let targets: Vec<TargetId> = map.targets.iter().map(|entry| entry.id).collect();
+    let query =
+        logs::Query { severity: Severity::Info, text: String::new(), lines_max: log_lines::LINES_MAX };
+    let view = logs::read(&managed.servers, &map, &targets, &query, &mut logs::Read::default()).await;
+    for trouble in &view.troubles {
+        bundle.note(&format!("the log of {}", trouble.target), &trouble.why);
+    }
+    let text = view.lines.iter().fold(String::new(), |all, line| {
+        let LineView { at, host, level, part, message, fields, .. } = line;
+        all + &format!("host={host} ts={at} level={level} target={part} msg={message:?} {fields}\n")
+    });
+    bundle.add("logs/servers.log", kept(&text, args.with_names).as_bytes())
 }
 
 /// Metrics without those of jobs, whose names may be those of programs.

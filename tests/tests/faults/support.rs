@@ -35,6 +35,24 @@ fn logs_get_another_level_and_bundles_keep_names_to_themselves() {
     let log = fs::read_to_string(cluster.process("ost0").log).unwrap();
     assert!(log.contains("the level of this log was changed"), "{log}");
 
+    // The same line by way of the servers; each process counts once.
+    let show = |words: &[&str]| cluster.brindle(&[&["log", "show", "--dir", &dir], words].concat());
+    let shown = show(&["--text", "THE LEVEL of this log was changed"]);
+    assert!(shown.ok() && shown.stdout.lines().count() == 1, "{shown}");
+    assert!(shown.text.contains(" warn  the level of this log was changed  by="), "{shown}");
+    let shown = show(&["OST0000", "--level", "trace", "--lines", "3", "-o", "json"]);
+    let view: serde_json::Value = serde_json::from_str(&shown.stdout).unwrap();
+    assert_eq!(view["lines"].as_array().unwrap().len(), 3, "{view}");
+    assert!(
+        view["left_out"].as_u64().unwrap() > 0 && view["lines"][0]["targets"][0] == "dev-OST0000",
+        "{view}"
+    );
+    cluster.kill(&["ost0"]);
+    let silent = show(&["--text", "no such text"]);
+    assert_eq!(silent.code, 7, "{silent}");
+    assert!(silent.text.contains("dev-OST0000 on ") && silent.text.contains("tells nothing: "), "{silent}");
+    cluster.start(&["ost0"]);
+
     // A file that a log has to tell of: its name is in no bundle unless it is asked for.
     let mount = cluster.process("client0");
     fs::write(cluster.a().join(NAME), "x").unwrap();
@@ -57,6 +75,7 @@ fn logs_get_another_level_and_bundles_keep_names_to_themselves() {
             "state.json",
             "notes.txt",
             "logs/ost0.log",
+            "logs/servers.log",
             "logs/client0.log",
             "metrics/mdt0.txt",
         ] {

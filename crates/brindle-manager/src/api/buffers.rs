@@ -53,6 +53,30 @@ pub async fn destroy(call: Arc<Call>, request: ActReq) -> Result<PlanView> {
     act(&call, Ask::Destroy, request.dry_run).await
 }
 
+/// Plans to drain a brick or to give it buffers again, or does it.
+pub async fn drain(call: Arc<Call>, request: ActReq) -> Result<PlanView> {
+    let is_draining = match call.param("action") {
+        "drain" => true,
+        "undrain" => false,
+        other => {
+            return Err(Fault::new(Code::UnknownResource)
+                .what("a brick has no action called")
+                .subject(other.to_owned())
+                .next("drain, undrain"));
+        }
+    };
+    let (pool, brick) = (call.param("pool").to_owned(), call.param("brick").to_owned());
+    let plan = call.manager.managed.orchestrator.plan_drain(&pool, &brick, is_draining).await?;
+    if request.dry_run || !plan.changes {
+        return Ok(plan);
+    }
+    let noted = if is_draining { "brick.drain" } else { "brick.undrain" };
+    let (manager, subject) = (call.manager.clone(), brick.clone());
+    let draining =
+        async move { manager.managed.orchestrator.drain(&pool, &brick, is_draining).await.map(|_| plan) };
+    tasks::at_once(&call, noted, subject, draining).await
+}
+
 async fn act(call: &Call, asked: Ask, dry_run: bool) -> Result<PlanView> {
     let name = call.param("buffer").to_owned();
     let plan = call.manager.managed.orchestrator.plan(&name, asked).await?;

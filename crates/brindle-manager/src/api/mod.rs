@@ -11,6 +11,7 @@ pub mod guard;
 pub mod jobs;
 pub mod limits;
 pub mod live;
+pub mod logs;
 pub mod openapi;
 pub mod policies;
 pub mod pools;
@@ -231,6 +232,14 @@ fn of_the_cluster() -> Vec<Endpoint> {
             "Plan (dry_run) or begin start, stop, failover or failback of a target",
             targets::act,
         ),
+        // Lines may name files.
+        json(
+            Method::POST,
+            "/logs",
+            OPERATOR,
+            "Lines of the logs of all servers, the oldest first",
+            logs::read,
+        ),
         json(Method::GET, "/alerts", VIEWER, "What is wrong, and what was; silences", alerts::list),
         json(
             Method::POST,
@@ -366,6 +375,13 @@ fn of_buffers_and_quotas() -> Vec<Endpoint> {
             ADMINISTRATOR,
             "Plan (dry_run) or begin to destroy a buffer with all it holds",
             buffers::destroy,
+        ),
+        json(
+            Method::POST,
+            "/bricks/{pool}/{brick}/{action}",
+            OPERATOR,
+            "Plan (dry_run) or do drain or undrain of a brick",
+            buffers::drain,
         ),
         json(
             Method::GET,

@@ -27,7 +27,8 @@ impl Contents {
         if self.changed.len() > RANGES_MAX {
             let from = self.changed.iter().map(|r| r.start).min().unwrap_or(0);
             let end = self.changed.iter().map(|r| r.end).max().unwrap_or(0);
-            self.changed = vec![from..end];
+            self.changed.clear();
+            self.changed.push(from..end);
         }
     }
 

@@ -25,12 +25,13 @@ use crate::{admission, attrs};
 const GIVE_UP: Duration = Duration::from_millis(30);
 
 /// Operations that are answered in front of the dispatch: sessions, status, and members.
-const ELSEWHERE: [Op; 11] = [
+const ELSEWHERE: [Op; 12] = [
     Op::SessionOpen,
     Op::SessionClose,
     Op::TargetInfo,
     Op::MdtUsage,
     Op::MdtLogLevel,
+    Op::MdtLogLines,
     Op::MdtShares,
     Op::MemberAttach,
     Op::MemberLease,

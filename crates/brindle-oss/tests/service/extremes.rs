@@ -99,7 +99,7 @@ fn no_number_in_a_message_ends_an_ost() {
             ReturnGrantReq, ReplicaAttachReq, ReplicaLeaseReq, ReplicaChangeReq, ReplicaLookReq,
             ReplicaListReq, ReplicaReadReq, ReplicaVerifyReq, ReplicaScrubReq, ScrubReq,
             brindle_wire::job::OstUsageReq, brindle_wire::job::OstSharesReq,
-            brindle_wire::log_level::OstLogLevelReq,
+            brindle_wire::log_level::OstLogLevelReq, brindle_wire::log_lines::OstLogLinesReq,
             // Fences sessions of the operations before.
             FenceSessionReq,
         );

@@ -1,0 +1,47 @@
+//! The logs of all servers.
+
+use std::sync::Arc;
+
+use brindle_admin::logs::{self, LogView, Query, Read};
+use brindle_types::{Code, Fault, Result, TargetId};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::Call;
+
+/// Lines of each process, where nobody says how many.
+const LINES_DEFAULT: u32 = 200;
+
+/// What is looked for in the logs.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LogReq {
+    /// `error`, `warn`, `info`, `debug` or `trace`: lines of this importance or a greater one.
+    pub level: String,
+    /// Only lines with this text in them: a code, a part of a message; empty for all.
+    #[serde(default)]
+    pub text: String,
+    /// Only lines of processes on this host; empty for all.
+    #[serde(default)]
+    pub host: String,
+    /// Most lines of each process, the newest; 200 if not given.
+    pub lines: Option<u32>,
+}
+
+/// Lines of the logs.
+pub async fn read(call: Arc<Call>, request: LogReq) -> Result<LogView> {
+    let severity = logs::severity(&request.level).ok_or_else(|| {
+        Fault::new(Code::BadArgument)
+            .what("there is no level of a log called")
+            .subject(request.level.clone())
+            .next("error, warn, info, debug, trace")
+    })?;
+    let managed = &call.manager.managed;
+    let (map, _) = managed.servers.map(&managed.place()?).await?;
+    let is_meant = |host: &str| request.host.is_empty() || request.host == host;
+    let targets: Vec<TargetId> =
+        map.targets.iter().filter(|entry| is_meant(entry.host())).map(|entry| entry.id).collect();
+    let lines_max = request.lines.unwrap_or(LINES_DEFAULT);
+    let query = Query { severity, text: request.text, lines_max };
+    Ok(logs::read(&managed.servers, &map, &targets, &query, &mut Read::default()).await)
+}
