@@ -20,7 +20,7 @@ use brindle_testkit::run::{Plan, Report, run};
 
 /// Fresh seeds of an ordinary `cargo test`; about a minute and a half on two processors. `BRINDLE_SIM_SEEDS` asks for more or
 /// fewer.
-const FRESH_DEFAULT: u64 = 60;
+const FRESH_DEFAULT: u64 = 40;
 
 /// Faults after which every rule is exact: processes die and connections break.
 fn plan() -> Plan {
