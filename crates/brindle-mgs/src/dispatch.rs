@@ -98,14 +98,12 @@ async fn body(mgs: &Arc<Mgs>, conn: &ServerConn, frame: &Frame) -> Result<Bytes>
             check_speaks_for(Op::NoteScrub, conn.principal(), request.target)?;
             reply(ops::note_scrub::handle(mgs, request))
         }
-        Op::MgsLogLevel => reply(log_level::handle(conn, &decode_body::<MgsLogLevelReq>(&frame.body)?.0)),
-        Op::MgsLogLines => reply(log_lines::handle(&decode_body::<MgsLogLinesReq>(&frame.body)?.0)),
         Op::TargetInfo => reply(ops::target_info::handle(mgs)),
         op => rules(mgs, conn, frame, op).await,
     }
 }
 
-/// Operations about nodemaps, limits and durability.
+/// Operations about nodemaps, limits, durability and the log.
 async fn rules(mgs: &Arc<Mgs>, conn: &ServerConn, frame: &Frame, op: Op) -> Result<Bytes> {
     match op {
         Op::WatchNodemaps => reply(ops::nodemap::watch(mgs, conn, decode_body(&frame.body)?).await),
@@ -135,6 +133,8 @@ async fn rules(mgs: &Arc<Mgs>, conn: &ServerConn, frame: &Frame, op: Op) -> Resu
                 audited(conn, "change durability", &subject, changed)
             }
         }
+        Op::MgsLogLevel => reply(log_level::handle(conn, &decode_body::<MgsLogLevelReq>(&frame.body)?.0)),
+        Op::MgsLogLines => reply(log_lines::handle(&decode_body::<MgsLogLinesReq>(&frame.body)?.0)),
         op => Err(Fault::new(Code::UnknownOp)
             .subject(mgs.superblock.name())
             .why(format!("the MGS has no operation {}", op.name()))),

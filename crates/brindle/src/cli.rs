@@ -10,7 +10,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::exit::{self, Done};
 use crate::{
     admin, alerts, bb, bench, changelog, cluster, completion, dacctl, dev, explain, format, fsck, gen_docs,
-    hsm, lctl, lfs, limit, log, manager, mount, node, nodemap, pam, policy, pool, print, prometheus, quota,
+    hsm, lctl, lfs, limit, logs, manager, mount, node, nodemap, pam, policy, pool, print, prometheus, quota,
     rbh, serve, stripe, support,
 };
 
@@ -139,7 +139,7 @@ enum Command {
     Explain(explain::Args),
     /// Levels of the logs of servers, while they run
     #[command(subcommand)]
-    Log(log::Command),
+    Log(logs::Command),
     /// For whoever helps from afar
     #[command(subcommand)]
     Support(support::Command),
@@ -279,7 +279,7 @@ fn dispatch(command: Command) -> Result<Done> {
         Command::Manager(args) => manager::run(&args),
         Command::PamCheck(args) => Ok(pam::run(&args)),
         Command::Alerts(command) => alerts::run(&command),
-        Command::Log(command) => log::run(&command),
+        Command::Log(command) => logs::run(&command),
         Command::Support(command) => support::run(&command),
         Command::Prometheus(command) => prometheus::run(&command),
         Command::Fsck(args) => fsck::run(&args),

@@ -36,7 +36,7 @@ mod lctl;
 mod lfs;
 mod limit;
 mod locked_memory;
-mod log;
+mod logs;
 mod manager;
 mod mount;
 mod node;
