@@ -15,7 +15,13 @@ async function orchestrator(base, socket, out) {
   const run = (...args) => execFileSync(brindle, args, { env: { ...process.env, BRINDLE_BB_SOCKET: socket }, encoding: 'utf8' });
   const serve = ['bb', 'serve', '--dir', path.join(base, 'bb'), '--socket', socket, '--mount-root', path.join(base, 'bb-mnt')];
   const child = spawn(brindle, [...serve, '--log', path.join(base, 'bb.log')], { stdio: 'ignore' });
-  process.on('exit', () => child.kill('SIGKILL'));
+  process.on('exit', () => {
+    // A walk that fails leaves buffers, which have servers and mounts.
+    const left = spawnSync(brindle, ['bb', 'list', '--socket', socket, '-o', 'json'], { encoding: 'utf8' });
+    const names = left.status === 0 ? JSON.parse(left.stdout).buffers.map((one) => `${one.job}.${one.serial}`) : [];
+    for (const name of names) spawnSync(brindle, ['bb', 'destroy', '--yes', '--socket', socket, name]);
+    child.kill('SIGKILL');
+  });
   const until = Date.now() + UP_LIMIT_MS;
   while (spawnSync(brindle, ['bb', 'list', '--socket', socket]).status !== 0) {
     if (Date.now() > until || child.exitCode !== null) throw new Error(`the orchestrator does not run: ${fs.readFileSync(path.join(base, 'bb.log'), 'utf8')}`);
