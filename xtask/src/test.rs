@@ -43,7 +43,7 @@ const STEPS: &[Step] = &[
 
 /// Steps that run only when they are named: `make lint` has the one, which builds tools first, and `make soak` all that the other does.
 const BY_NAME: [&str; 2] = ["deps", "teeth"];
-/// Longest time of a step that only compiles: all of it from nothing takes 15 minutes on two cores.
+/// Longest time of a step that only compiles: all of it from nothing takes seven minutes on two cores.
 const CARGO_SECS_MAX: u64 = 2400;
 /// All tests that cargo runs. There are none in documents, for which it would read every crate once more.
 pub const ALL_TESTS: [&str; 4] = ["--workspace", "--lib", "--bins", "--tests"];

@@ -18,7 +18,7 @@ use crate::servers::Servers;
 /// Servers that are asked at once.
 const ASKED_AT_ONCE: usize = 16;
 
-/// What is looked for.
+/// Choice of lines.
 #[derive(Clone, Debug)]
 pub struct Query {
     /// Lines of this importance or a greater one.

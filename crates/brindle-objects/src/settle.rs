@@ -218,7 +218,7 @@ impl ObjectStore {
         settled.inspect_err(|_| *self.left.lock() = Some(in_flight))
     }
 
-    /// The same for a member that follows: what was in flight is put right on return. Objects with marks are put right when they are used, which the
+    /// What [`ObjectStore::settle_left`] does, for a member that follows: what was in flight is put right on return. Objects with marks are put right when they are used, which the
     /// result sees to for all of them.
     pub async fn settle_following(
         self: &Arc<Self>,

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use brindle_admin::logs::{self, LogView};
+use brindle_admin::place::Place;
 use brindle_admin::servers::Servers;
 use brindle_types::{Code, Fault, Result, Role, TargetId};
 use brindle_wire::log_level::{LogLevelReq, LogLevelResp, MdtLogLevelReq, MgsLogLevelReq, OstLogLevelReq};
@@ -53,6 +54,20 @@ pub struct ShowArgs {
     /// Go on with new lines until interrupted
     #[arg(long)]
     follow: bool,
+    #[command(flatten)]
+    system: SystemArgs,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// The importance that a word names.
+fn severity(word: &str) -> std::result::Result<Severity, String> {
+    logs::severity(word).ok_or_else(|| "it is none of error, warn, info, debug and trace".to_owned())
+}
+
+/// The file system whose servers are meant. (A path without an option would be taken for a target.)
+#[derive(clap::Args)]
+struct SystemArgs {
     /// A path in a mount of the file system; without any of these options, what is mounted here
     #[arg(long = "mount", value_name = "PATH", conflicts_with_all = ["mgs", "dir"])]
     mount: Option<std::path::PathBuf>,
@@ -62,13 +77,12 @@ pub struct ShowArgs {
     /// Directory of a development cluster
     #[arg(long, value_name = "DIR")]
     dir: Option<std::path::PathBuf>,
-    #[command(flatten)]
-    output: Output,
 }
 
-/// The importance that a word names.
-fn severity(word: &str) -> std::result::Result<Severity, String> {
-    logs::severity(word).ok_or_else(|| "it is none of error, warn, info, debug and trace".to_owned())
+impl SystemArgs {
+    fn place(&self) -> Result<Place> {
+        one(&PlaceArgs { path: self.mount.clone(), mgs: self.mgs.clone(), dir: self.dir.clone() })
+    }
 }
 
 /// Arguments of `brindle log level`.
@@ -85,15 +99,8 @@ pub struct LevelArgs {
     /// error, warn, info, debug or trace; or a filter; without it the present one is shown
     #[arg(value_name = "LEVEL")]
     level: Option<String>,
-    /// A path in a mount of the file system; without any of these options, what is mounted here
-    #[arg(long = "mount", value_name = "PATH", conflicts_with_all = ["mgs", "dir"])]
-    mount: Option<std::path::PathBuf>,
-    /// Address of its MGS
-    #[arg(long, value_name = "NID", value_parser = crate::format::parse::<brindle_types::Nid>, value_delimiter = ',', conflicts_with = "dir")]
-    mgs: Vec<brindle_types::Nid>,
-    /// Directory of a development cluster
-    #[arg(long, value_name = "DIR")]
-    dir: Option<std::path::PathBuf>,
+    #[command(flatten)]
+    system: SystemArgs,
 }
 
 /// Runs the command.
@@ -102,8 +109,7 @@ pub fn run(command: &Command) -> Result<Done> {
         Command::Level(args) => args,
         Command::Show(args) => return show(args),
     };
-    let place = PlaceArgs { path: args.mount.clone(), mgs: args.mgs.clone(), dir: args.dir.clone() };
-    let place = one(&place)?;
+    let place = args.system.place()?;
     runtime()?.block_on(async {
         let servers = servers();
         let (map, _) = servers.map(&place).await?;
@@ -144,8 +150,7 @@ fn meant<'a>(map: &'a Map, word: &str) -> Result<Vec<&'a TargetEntry>> {
 
 /// Shows lines of logs.
 fn show(args: &ShowArgs) -> Result<Done> {
-    let place = PlaceArgs { path: args.mount.clone(), mgs: args.mgs.clone(), dir: args.dir.clone() };
-    let place = one(&place)?;
+    let place = args.system.place()?;
     let query = logs::Query { severity: args.level, text: args.text.clone(), lines_max: args.lines };
     runtime()?.block_on(async {
         let servers = servers();

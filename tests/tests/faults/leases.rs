@@ -119,7 +119,7 @@ fn but_closes(spent: BTreeMap<String, u64>) -> BTreeMap<String, u64> {
     but_closes_of(1, spent)
 }
 
-/// The same with so many handles in each round.
+/// What [`but_closes`] does, where each round closes so many files.
 fn but_closes_of(handles: usize, mut spent: BTreeMap<String, u64>) -> BTreeMap<String, u64> {
     let closes = spent.remove("close").expect("they are closed");
     assert!(closes <= (handles * ROUNDS) as u64, "{closes}");

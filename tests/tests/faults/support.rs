@@ -35,7 +35,7 @@ fn logs_get_another_level_and_bundles_keep_names_to_themselves() {
     let log = fs::read_to_string(cluster.process("ost0").log).unwrap();
     assert!(log.contains("the level of this log was changed"), "{log}");
 
-    // The same line by way of the servers; each process counts once.
+    // `brindle log show` has that line, too, once for each process.
     let show = |words: &[&str]| cluster.brindle(&[&["log", "show", "--dir", &dir], words].concat());
     let shown = show(&["--text", "THE LEVEL of this log was changed"]);
     assert!(shown.ok() && shown.stdout.lines().count() == 1, "{shown}");

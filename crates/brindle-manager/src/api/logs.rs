@@ -12,7 +12,7 @@ use super::Call;
 /// Lines of each process, where nobody says how many.
 const LINES_DEFAULT: u32 = 200;
 
-/// What is looked for in the logs.
+/// Choice of lines of the logs.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LogReq {

@@ -10,13 +10,17 @@ use crate::Mgs;
 /// Stores the changed map, then answers with it.
 pub(crate) async fn handle(mgs: &Mgs, req: ChangeTargetReq) -> Result<ChangeTargetResp> {
     mgs.check_fs(&req.fs)?;
-    if req.change == TargetChange::Remove && decide(&mgs.store.current(), &req)?.is_some() {
-        // Another target that gets the index begins as any other. (It can get it as soon as the map is changed.)
-        mgs.durability.change(TargetId::ost(req.ost), Mode::default(), false).await?;
+    let target = TargetId::ost(req.ost);
+    let is_removed = req.change == TargetChange::Remove && decide(&mgs.store.current(), &req)?.is_some();
+    // Another target that gets the index begins as any other. It can get it as soon as the map is changed, so no weaker mode is left by then;
+    // and the one that leaves keeps a stronger one until it has left.
+    if is_removed && mgs.durability.now().1.of(target) == Mode::Scratch {
+        mgs.durability.change(target, Mode::default(), false).await?;
     }
     let changed = mgs.store.modify(|map| decide(map, &req)).await?;
     if changed && req.change == TargetChange::Remove {
-        super::hosts::forget_target(mgs, TargetId::ost(req.ost)).await?;
+        super::hosts::forget_target(mgs, target).await?;
+        mgs.durability.change(target, Mode::default(), false).await?;
     }
     let map = mgs.map_now();
     if changed {

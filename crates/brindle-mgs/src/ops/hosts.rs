@@ -285,10 +285,13 @@ async fn renamed(mgs: &Mgs, from: &str, to: &str, is_dry_run: bool) -> Result<bo
     let (heard_ms_ago, ..) = hosts.heard.lock().of(from, now);
     let begin =
         |rows: &Rows| rename::begin(rows, &map, (from, to), heard_ms_ago).map(|changes| (changes, ()));
-    if begin(&hosts.rows())?.0.is_empty() || is_dry_run {
-        return Ok(from != to);
+    if begin(&hosts.rows())?.0.is_empty() {
+        return Ok(false);
     }
     check_sets_are_served(mgs, &hosts.rows(), from)?;
+    if is_dry_run {
+        return Ok(true);
+    }
     // Nobody takes a host for dead because it has not been heard of under this name.
     let until = now.plus_ms(RENAME_MS);
     mgs.shared.listening(|listening| listening.told(to, until, Vec::new()));
@@ -296,7 +299,7 @@ async fn renamed(mgs: &Mgs, from: &str, to: &str, is_dry_run: bool) -> Result<bo
     let outcome = hosts.change_together(begin).await;
     match &outcome {
         Ok(_) => forget(mgs, from),
-        // It may have been stored all the same.
+        // The store may have made the change, and its answer was lost.
         Err(fault) if fault.code == Code::StoreUnreachable => {}
         Err(_) => forget(mgs, to),
     }

@@ -153,7 +153,7 @@ fn an_administrator_can_say_what_does_not_count() {
     // Who alone had everything is lost: no other copy is taken for complete.
     all[0].targets[1].in_sync = vec!["h9".to_owned()];
     assert_eq!(made(&all, &said).unwrap_err().code, Code::SuperblocksContradict);
-    // So is a gap, unless it is known.
+    // A gap between the OSTs is refused, unless an administrator says that nothing is there.
     let mut all = found();
     all[1].targets[1].superblock.target = TargetId::ost(3);
     let text = why(&all);
