@@ -96,6 +96,7 @@ mod tests {
             total_bytes: 1000 << 20,
             available_bytes: available_mib << 20,
             counters: counters.unwrap_or_default(),
+            releases: Vec::new(),
         }
     }
 

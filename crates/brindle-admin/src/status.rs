@@ -1,15 +1,16 @@
 //! Is everything well, what is not, what to do: a file system as its targets tell of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use brindle_targets::gate::ACCEPTS_ANYBODY;
 use brindle_types::units::format_bytes;
 use brindle_types::{Code, Fault, Result, Role};
 use brindle_wire::map::{Map, TargetEntry};
-use brindle_wire::mds::session::TargetInfoResp;
+use brindle_wire::mds::session::{ReleaseCount, TargetInfoResp};
 use brindle_wire::mgs::durability::Mode;
 use brindle_wire::mgs::replica::ListReplicasResp;
 use brindle_wire::mgs::shared::ListSharedResp;
+use brindle_wire::version::PROTOCOL_VERSION;
 use futures_util::future::{join, join_all, join3};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -116,6 +117,26 @@ pub struct TargetView {
     pub version: String,
     /// Counters of the target, by name.
     pub counters: BTreeMap<String, u64>,
+    /// Releases at the other ends of its connections.
+    pub releases: Vec<ReleaseView>,
+}
+
+/// Connections of one release.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct ReleaseView {
+    /// The release: `brindle 0.2.0`.
+    pub software: String,
+    /// Version of the protocol that is spoken with it.
+    pub protocol: u16,
+    /// Number of connections.
+    pub connections: u32,
+}
+
+impl From<&ReleaseCount> for ReleaseView {
+    fn from(count: &ReleaseCount) -> ReleaseView {
+        let ReleaseCount { software, protocol, connections } = count.clone();
+        ReleaseView { software, protocol, connections }
+    }
 }
 
 impl Target {
@@ -166,6 +187,7 @@ impl Target {
             durability: self.durability().to_owned(),
             version: info.map_or_else(String::new, |i| i.version.clone()),
             counters: info.map(|i| i.counters.iter().cloned().collect()).unwrap_or_default(),
+            releases: info.map(|i| i.releases.iter().map(ReleaseView::from).collect()).unwrap_or_default(),
         }
     }
 }
@@ -305,6 +327,15 @@ impl Report {
             }
         }
         lines.join("; ")
+    }
+
+    /// Releases that speak an earlier version of the protocol with a server of the file system.
+    pub fn earlier_releases(&self) -> Vec<String> {
+        let infos = self.targets.iter().filter_map(|target| target.info.as_ref().ok());
+        let earlier = infos.flat_map(|info| &info.releases).filter(|r| r.protocol < PROTOCOL_VERSION);
+        let names: BTreeSet<String> =
+            earlier.map(|r| format!("{} (protocol {})", r.software, r.protocol)).collect();
+        names.into_iter().collect()
     }
 
     /// Replica sets of the file system.

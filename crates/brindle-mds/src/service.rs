@@ -67,6 +67,7 @@ impl MdsService {
                 let mut info = target_info::handle(&self.mdt).await?;
                 info.counters.push(("refused_callers".to_owned(), self.gate.refused_callers()));
                 info.counters.push(self.gate.accepts_anybody());
+                info.releases = conn.releases();
                 return bare(encode_body(&Ok::<_, Fault>(info)));
             }
             Op::MdtLogLevel => {

@@ -98,7 +98,7 @@ async fn body(mgs: &Arc<Mgs>, conn: &ServerConn, frame: &Frame) -> Result<Bytes>
             check_speaks_for(Op::NoteScrub, conn.principal(), request.target)?;
             reply(ops::note_scrub::handle(mgs, request))
         }
-        Op::TargetInfo => reply(ops::target_info::handle(mgs)),
+        Op::TargetInfo => reply(ops::target_info::handle(mgs, conn)),
         op => rules(mgs, conn, frame, op).await,
     }
 }

@@ -17,6 +17,7 @@ pub mod latch;
 pub mod nodemaps;
 mod outbox;
 pub mod peer;
+mod releases;
 pub mod server;
 pub mod tcp;
 pub mod transport;

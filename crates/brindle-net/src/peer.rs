@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use brindle_stdx::watch;
 use brindle_stdx::{BoxFuture, Mono, Seams};
 use brindle_types::{Code, Fault, Nid, TargetId};
+use brindle_wire::earlier::{Part, Protocols};
 use brindle_wire::frame::{Frame, Header, Kind, Priority};
 use brindle_wire::job::JobTag;
 use brindle_wire::version::{FEATURE_JOB, HelloReply, PeerKind};
@@ -177,6 +178,7 @@ enum LinkState {
 /// A live connection.
 struct Link {
     info: LinkInfo,
+    protocols: Protocols,
     outbox: Outbox,
     /// Requests without a reply; `None` once the connection has ended.
     pending: Mutex<Option<BTreeMap<u64, Pending>>>,
@@ -259,15 +261,24 @@ impl Peer {
         frame.header.check_lengths()?;
         loop {
             let link = self.link_for(frame.header.slot).await?;
-            let Some(credits) = link.admit(&frame.header).await else { continue };
-            let xid = self.inner.next_xid.fetch_add(1, Ordering::Relaxed);
-            match link.submit(frame, job.as_ref(), xid, credits) {
-                Ok(answer) => {
-                    let reply = answer.await.unwrap_or_else(|_| Err(link.lost()))?;
-                    rail::note_answer(&self.inner, &link, &reply);
-                    return Ok(reply);
+            // In its newest form, for a connection of another version.
+            let newest = link.translates().then(|| frame.clone());
+            let spoken = match link.down(Part::Request, frame) {
+                Ok(spoken) => spoken,
+                Err(refusal) => return Ok(refusal),
+            };
+            if let Some(credits) = link.admit(&spoken.header).await {
+                let xid = self.inner.next_xid.fetch_add(1, Ordering::Relaxed);
+                match link.submit(spoken, job.as_ref(), xid, credits) {
+                    Ok(answer) => {
+                        let reply = answer.await.unwrap_or_else(|_| Err(link.lost()))?;
+                        rail::note_answer(&self.inner, &link, &reply);
+                        return Ok(reply);
+                    }
+                    Err(unsent) => frame = newest.unwrap_or(unsent),
                 }
-                Err(unsent) => frame = unsent,
+            } else {
+                frame = newest.unwrap_or(spoken);
             }
         }
     }
@@ -422,6 +433,25 @@ async fn wait_up(state: &mut watch::Receiver<LinkState>) -> Result<Arc<Link>, Fa
 }
 
 impl Link {
+    /// Whether the connection speaks another version than the newest.
+    fn translates(&self) -> bool {
+        self.protocols.translates(self.info.hello.version)
+    }
+
+    /// A frame in the form of this connection; where that cannot say it, the refusal as an answer.
+    fn down(&self, part: Part, frame: Frame) -> Result<Frame, Frame> {
+        let header = frame.header.clone();
+        let spoken = self.protocols.frame_down(self.info.hello.version, part, frame);
+        spoken.map_err(|fault| Frame::fault_reply_to(&header, &fault))
+    }
+
+    /// A frame that came, in its newest form; one that does not decode becomes an answer that says so.
+    fn up(&self, part: Part, frame: Frame) -> Result<Frame, Frame> {
+        let header = frame.header.clone();
+        let newest = self.protocols.frame_up(self.info.hello.version, part, frame);
+        newest.map_err(|fault| Frame::fault_reply_to(&header, &fault))
+    }
+
     /// Waits for the credits of a request; `None` when the connection ended first.
     async fn admit(&self, header: &Header) -> Option<Credits> {
         if header.priority == Priority::High {

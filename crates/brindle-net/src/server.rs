@@ -15,7 +15,9 @@ use brindle_auth::Proof;
 use brindle_stdx::{BoxFuture, Seams};
 use brindle_types::{Code, Fault, Nid};
 use brindle_wire::Op;
+use brindle_wire::earlier::{Part, Protocols};
 use brindle_wire::frame::{Frame, Kind};
+use brindle_wire::mds::session::ReleaseCount;
 use brindle_wire::principal::Principal;
 use brindle_wire::version::Hello;
 use parking_lot::Mutex;
@@ -25,6 +27,7 @@ use crate::fair::{Fair, FairConfig};
 use crate::latch::Latch;
 use crate::outbox::{Outbox, Outgoing};
 use crate::peer::{BYTES_MAX_DEFAULT, REQUESTS_MAX_DEFAULT};
+use crate::releases::Releases;
 use crate::transport::{Caller, Listener};
 use crate::usage::Usage;
 use crate::{NetError, RemovedKeys, Transport};
@@ -115,6 +118,8 @@ pub(crate) struct Shared {
     pub(crate) removed: Option<Arc<RemovedKeys>>,
     pub(crate) usage: Arc<Usage>,
     pub(crate) fair: Option<Arc<Fair>>,
+    pub(crate) protocols: Protocols,
+    pub(crate) releases: Arc<Releases>,
 }
 
 impl RpcServer {
@@ -141,6 +146,8 @@ impl RpcServer {
             stats: Mutex::new(ServerStats::default()),
             removed: transport.removed_keys(),
             usage: Arc::new(Usage::new(seams.clock.clone())),
+            protocols: transport.protocols(),
+            releases: Arc::default(),
         });
         seams.spawn("server.accept", accept(shared.clone(), listener));
         Ok(ServerHandle { local_nid, shared })
@@ -177,6 +184,11 @@ impl ServerHandle {
     /// Requests by client, user and job.
     pub fn usage(&self) -> &Arc<Usage> {
         &self.shared.usage
+    }
+
+    /// Releases at the other ends of its connections.
+    pub fn releases(&self) -> Vec<ReleaseCount> {
+        self.shared.releases.list()
     }
 
     /// Sharing between jobs, and limits.
@@ -240,6 +252,8 @@ pub struct ServerConn {
     fair: Option<Arc<Fair>>,
     /// Name of the peer's host, shared by the requests that wait.
     host: Arc<str>,
+    protocols: Protocols,
+    releases: Arc<Releases>,
 }
 
 impl ServerConn {
@@ -292,6 +306,11 @@ impl ServerConn {
         self.fair.as_ref()
     }
 
+    /// Releases at the other ends of the server's connections.
+    pub fn releases(&self) -> Vec<ReleaseCount> {
+        self.releases.list()
+    }
+
     /// Whether the connection has ended.
     pub fn is_closed(&self) -> bool {
         self.down.is_set()
@@ -303,6 +322,7 @@ impl ServerConn {
     pub async fn notify(&self, mut frame: Frame) -> Result<Frame, Fault> {
         frame.header.kind = Kind::Notify;
         frame.header.check_lengths()?;
+        let mut frame = self.protocols.frame_down(self.version, Part::Request, frame)?;
         let room = self.notify_room.acquire().await.map_err(|_| self.lost())?;
         let xid = self.next_xid.fetch_add(1, Ordering::Relaxed);
         frame.header.xid = xid;
@@ -331,7 +351,9 @@ impl ServerConn {
         let waiter = self.notifies.lock().as_mut().and_then(|n| n.remove(&frame.header.xid));
         if let Some(waiter) = waiter {
             self.notify_room.add_permits(1);
-            drop(waiter.send(frame));
+            let header = frame.header.clone();
+            let answer = self.protocols.frame_up(self.version, Part::Reply, frame);
+            drop(waiter.send(answer.unwrap_or_else(|fault| Frame::fault_reply_to(&header, &fault))));
         }
     }
 

@@ -3,6 +3,7 @@
 mod calls;
 mod fuzz;
 mod nodemaps;
+mod protocols;
 mod rails;
 
 use std::collections::BTreeMap;
@@ -11,6 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use brindle_stdx::{BoxFuture, Seams};
 use brindle_types::{Fault, Nid};
+use brindle_wire::earlier::Protocols;
 use brindle_wire::frame::{Frame, Header};
 use brindle_wire::version::PeerKind;
 use bytes::Bytes;
@@ -99,6 +101,10 @@ impl Setup {
     }
 
     async fn start_at(config: ServerConfig, nid: Nid) -> Setup {
+        Setup::start_speaking(config, nid, None).await
+    }
+
+    async fn start_speaking(config: ServerConfig, nid: Nid, protocols: Option<Protocols>) -> Setup {
         let seams = brindle_stdx::real::seams(tokio::runtime::Handle::current());
         let transport = TcpTransport::new(seams.clone());
         let transport = if LOCAL.get() { transport } else { transport.over_tcp_only() };
@@ -112,7 +118,8 @@ impl Setup {
             refuse: Mutex::new(None),
             nodemaps: Nodemaps::default(),
         });
-        let server = RpcServer::serve(transport.clone(), &seams, &nid, config, service.clone()).await;
+        let speaking = Setup::speaking(transport.clone(), protocols);
+        let server = RpcServer::serve(speaking, &seams, &nid, config, service.clone()).await;
         Setup { seams, transport, service, server: server.expect("listens") }
     }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use brindle_auth::{HostRole, Mode, Proof};
 use brindle_stdx::BoxFuture;
 use brindle_types::{Code, Fault, Nid, TargetId};
+use brindle_wire::earlier::Protocols;
 use brindle_wire::frame::Frame;
 use brindle_wire::principal::{Principal, PrincipalKind};
 use brindle_wire::version::Hello;
@@ -23,6 +24,10 @@ pub trait Transport: Send + Sync {
     /// The hosts that this process lets in no more; `None` where hosts prove nothing.
     fn removed_keys(&self) -> Option<Arc<RemovedKeys>> {
         None
+    }
+    /// Versions of the protocol that both ends of its connections may speak.
+    fn protocols(&self) -> Protocols {
+        Protocols::OURS
     }
     /// Whether connections are accepted over the network that prove nothing (mode `none`).
     fn accepts_anybody(&self) -> bool {

@@ -79,7 +79,7 @@ pub async fn dispatch(oss: &Arc<Oss>, op: Op, call: &Call) -> Result<Answer> {
             };
             plain(call, shares).await
         }
-        Op::TargetInfo => plain(call, |req| target_info::handle(oss, req)).await,
+        Op::TargetInfo => plain(call, |req| target_info::handle(oss, &call.conn, req)).await,
         _ => Err(Fault::new(Code::UnknownOp).why(format!("operation {} ({})", op as u16, op.name()))),
     }
 }

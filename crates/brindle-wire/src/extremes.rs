@@ -5,8 +5,8 @@
 
 use serde::de::value::Error;
 use serde::de::{
-    DeserializeSeed, Deserializer, EnumAccess, Error as _, IntoDeserializer, MapAccess, SeqAccess,
-    VariantAccess, Visitor,
+    DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, Error as _, IntoDeserializer, MapAccess,
+    SeqAccess, VariantAccess, Visitor,
 };
 
 use crate::Message;
@@ -44,6 +44,18 @@ pub fn messages<M: Message>(usual: Usual<'_>) -> Vec<M> {
             return all;
         }
     }
+}
+
+/// A value of each shape of a type, with the usual numbers: every variant, optional fields with and without a value.
+pub fn shapes<T: DeserializeOwned>(usual: Usual<'_>) -> Vec<T> {
+    let (mut all, mut shape, mut shapes) = (Vec::new(), 0, 2);
+    while shape <= shapes {
+        let mut maker = Maker::new(usual, shape, Wanted::Usual);
+        all.extend(T::deserialize(&mut maker));
+        shapes = shapes.max(maker.variants.clamp(2, SHAPES_MAX));
+        shape += 1;
+    }
+    all
 }
 
 /// Numbers that are extreme.
@@ -252,7 +264,9 @@ impl<'de> Deserializer<'de> for &mut Maker<'_> {
         visitor: V,
     ) -> Result<V::Value, Error> {
         self.variants = self.variants.max(variants.len());
-        let index = self.shape % variants.len().max(1);
+        // A variant that holds its own type comes to an end where all variants have their turn.
+        let turn = self.names.len().checked_sub(DEPTH_MAX).unwrap_or(self.shape);
+        let index = turn % variants.len().max(1);
         self.names.push(name);
         let made = visitor.visit_enum(Variant { maker: self, index: index as u32 });
         self.names.pop();

@@ -22,8 +22,15 @@ impl FormatLevel {
     pub const FIRST: FormatLevel = FormatLevel(1);
     /// The level from which inodes have projects, and owners soft and default limits.
     pub const PROJECTS: FormatLevel = FormatLevel(2);
+    /// The level from which stored answers say the version of the protocol that they are in.
+    pub const STORED_VERSIONS: FormatLevel = FormatLevel(3);
     /// The newest level that this release reads and writes.
-    pub const NEWEST: FormatLevel = FormatLevel::PROJECTS;
+    pub const NEWEST: FormatLevel = FormatLevel::STORED_VERSIONS;
+
+    /// Version of the protocol that answers are stored in: every host of a file system of this level speaks it.
+    pub fn protocol(self) -> u16 {
+        if self < FormatLevel::STORED_VERSIONS { 2 } else { 3 }
+    }
 }
 
 impl Default for FormatLevel {

@@ -495,6 +495,15 @@ impl Frame {
         Ok(Some(job))
     }
 
+    /// The frame with another body: an outcome, and what stands behind it.
+    pub fn with_parts(mut self, outcome: Bytes, behind: &[u8]) -> Frame {
+        self.body = if behind.is_empty() { outcome } else { [&outcome[..], behind].concat().into() };
+        self.header.body_len = self.body.len() as u32;
+        self.header.body_crc = crc(&self.body);
+        self.header.cache_updates_len = behind.len() as u32;
+        self
+    }
+
     /// The body without the news behind it.
     pub fn outcome(&self) -> &[u8] {
         &self.body[..self.body.len().saturating_sub(self.header.cache_updates_len as usize)]

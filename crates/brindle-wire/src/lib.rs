@@ -7,6 +7,7 @@
 
 pub mod bb;
 pub mod cache_updates;
+pub mod earlier;
 pub mod extremes;
 pub mod form;
 pub mod frame;

@@ -9,8 +9,8 @@ use brindle_types::{Code, Fault};
 use serde::{Deserialize, Serialize};
 
 /// Newest version that this release speaks.
-pub const PROTOCOL_VERSION: u16 = 2;
-/// Oldest version that this release speaks: the one before, as soon as there is one.
+pub const PROTOCOL_VERSION: u16 = 3;
+/// Oldest version that this release speaks: the one before. [`crate::earlier`] has the forms of its messages.
 pub const MIN_PROTOCOL_VERSION: u16 = 2;
 
 /// A sentence on each version: what changed.
@@ -21,6 +21,7 @@ pub const VERSIONS: &[(u16, &str)] = &[
         "Tickets say which objects must exist, clients tell the MDT which objects of closed files were synced and when they wrote, answers say \
          when they were made, objects whether they were cut short, renames may leave a whiteout.",
     ),
+    (3, "Servers tell the releases at the other ends of their connections."),
 ];
 
 /// The server takes a [`crate::job::JobTag`] behind the bodies of requests.
@@ -105,14 +106,14 @@ pub struct HelloReply {
     pub bytes_max: u64,
 }
 
-/// Chooses the version for a connection, or says why there is none.
-pub fn accept(hello: &Hello, our_software: &str) -> Result<u16, Fault> {
-    negotiate(Versions::OURS, hello.versions).ok_or_else(|| incompatible(hello, our_software))
+/// Chooses the version for a connection of a side that speaks `ours`, or says why there is none.
+pub fn accept(ours: Versions, hello: &Hello, our_software: &str) -> Result<u16, Fault> {
+    negotiate(ours, hello.versions).ok_or_else(|| incompatible(ours, hello, our_software))
 }
 
 /// The refusal that names both versions and the cure.
-fn incompatible(hello: &Hello, our_software: &str) -> Fault {
-    let (ours, theirs) = (Versions::OURS, hello.versions);
+fn incompatible(ours: Versions, hello: &Hello, our_software: &str) -> Fault {
+    let theirs = hello.versions;
     let peer = if hello.host.is_empty() { "the peer".to_owned() } else { hello.host.clone() };
     let older = if theirs.max < ours.min { peer.as_str() } else { "this server" };
     Fault::new(Code::VersionMismatch)
@@ -154,12 +155,12 @@ mod tests {
             host: "cn042".into(),
             features: 0,
         };
-        let text = accept(&hello, "brindle 0.1").expect_err("refused").to_string();
+        let text = accept(Versions::OURS, &hello, "brindle 0.1").expect_err("refused").to_string();
         assert_eq!(
             text,
             "no protocol version in common with cn042\
              \n  why:  cn042 (brindle 1.5) speaks protocols 7 to 8\
-             \n  why:  this server (brindle 0.1) speaks protocol 2\
+             \n  why:  this server (brindle 0.1) speaks protocols 2 to 3\
              \n  next: upgrade this server\
              \n  code: E8003 (brindle explain E8003)"
         );

@@ -467,8 +467,7 @@ impl Mdt {
             }
             let mut changes = self.engine.changes();
             changes.frees_space();
-            let row = reply::Reply { sequence: call.sequence, op: call.op as u16, body: body.clone() };
-            reply::put(&mut changes, call.session, call.slot, &row);
+            reply::put(&mut changes, (call.session, call.slot), call.sequence, call.op, body);
             self.engine.append(changes)?
         };
         self.engine.wait_reply(pos).await
@@ -551,8 +550,7 @@ impl Mdt {
         });
         let stored = encode.map(|row| row.stored(&out));
         if let Some((body, _)) = &stored {
-            let reply = reply::Reply { sequence: call.sequence, op: call.op as u16, body: body.clone() };
-            reply::put(&mut changes, call.session, call.slot, &reply);
+            reply::put(&mut changes, (call.session, call.slot), call.sequence, call.op, body);
         }
         let pos = match changes.is_empty() {
             true => self.engine.last_pos(),

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use brindle_types::{Code, Fault, Pair, Result, SessionId};
-use brindle_wire::Op;
 use brindle_wire::cache_updates::CacheUpdates;
 use brindle_wire::frame::{FLAG_RESENT, Header};
+use brindle_wire::{Op, earlier};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -172,7 +172,7 @@ impl Slots {
         let occupied = Occupied { slots: self, key };
         match reply::find(rows, call.session, call.slot)? {
             Some(last) if last.sequence == call.sequence && last.op == call.op as u16 => {
-                Ok(Entry::Answered(last.body))
+                Ok(Entry::Answered(earlier::unstore(call.op, &last.body)?))
             }
             Some(last) if last.sequence == call.sequence => Err(Fault::new(Code::BadFrame)
                 .why(format!("sequence {} was another operation before", call.sequence))),

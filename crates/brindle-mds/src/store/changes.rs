@@ -117,10 +117,20 @@ impl<'a> Changes<'a> {
                 len
             }
             Err(fault) => {
-                self.refusal.get_or_insert(fault);
+                self.refuse(fault);
                 0
             }
         }
+    }
+
+    /// Makes the batch fail.
+    pub fn refuse(&mut self, fault: Fault) {
+        self.refusal.get_or_insert(fault);
+    }
+
+    /// The format level that rows are written in.
+    pub fn level(&self) -> FormatLevel {
+        self.level
     }
 
     /// Removes a row.

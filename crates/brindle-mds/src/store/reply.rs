@@ -1,6 +1,7 @@
 //! `R|session|slot`: the last reply of a slot, written in the batch of its effect.
 
 use brindle_types::{Result, SessionId};
+use brindle_wire::{Op, earlier};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +16,7 @@ pub struct Reply {
     pub sequence: u64,
     /// Operation, so that a different request under the same number is noticed.
     pub op: u16,
-    /// Body of the reply frame.
+    /// Body of the reply frame, as [`earlier::store`] makes it.
     pub body: Bytes,
 }
 
@@ -25,9 +26,12 @@ pub fn find(rows: &(impl Rows + ?Sized), session: SessionId, slot: u16) -> Resul
     rows.row(&key)?.map(|value| row::decode("reply", &key, &value)).transpose()
 }
 
-/// Sets the last reply of a slot.
-pub fn put(t: &mut Changes<'_>, session: SessionId, slot: u16, reply: &Reply) {
-    t.put_row(keys::reply(session, slot), reply);
+/// Sets the last reply of a slot: an answer, as its request gets it.
+pub fn put(t: &mut Changes<'_>, (session, slot): (SessionId, u16), sequence: u64, op: Op, answer: &Bytes) {
+    match earlier::store(t.level(), op, answer) {
+        Ok(body) => drop(t.put_row(keys::reply(session, slot), &Reply { sequence, op: op as u16, body })),
+        Err(fault) => t.refuse(fault),
+    }
 }
 
 /// Removes all replies of a session.

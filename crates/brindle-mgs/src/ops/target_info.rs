@@ -2,14 +2,14 @@
 
 use std::sync::atomic::Ordering;
 
-use brindle_net::SOFTWARE;
+use brindle_net::{SOFTWARE, ServerConn};
 use brindle_types::{Code, Fault, Result};
 use brindle_wire::mds::session::{TargetInfoResp, term_counter};
 
 use crate::Mgs;
 
 /// Status of the MGS.
-pub(crate) fn handle(mgs: &Mgs) -> Result<TargetInfoResp> {
+pub(crate) fn handle(mgs: &Mgs, conn: &ServerConn) -> Result<TargetInfoResp> {
     let dir = &mgs.config.dir;
     let space = mgs.seams.disk.space(dir);
     let mut problems = Vec::new();
@@ -40,5 +40,6 @@ pub(crate) fn handle(mgs: &Mgs) -> Result<TargetInfoResp> {
         .into_iter()
         .chain(mgs.store.terms().into_iter().map(|(mdt, term)| (term_counter(mdt), term.into())))
         .collect(),
+        releases: conn.releases(),
     })
 }

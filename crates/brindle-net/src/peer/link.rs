@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use brindle_stdx::BoxFuture;
 use brindle_types::{Code, Fault, Nid};
+use brindle_wire::earlier::Part;
 use brindle_wire::frame::{Frame, Header, Kind, decode_reply, encode_body};
 use brindle_wire::version::{FEATURES, Hello, HelloReply, Versions, negotiate};
 use futures_util::future::select_all;
@@ -186,7 +187,7 @@ async fn open(inner: &Inner, nid: &Nid) -> Result<Opened, Failure> {
     }
     let hello: HelloReply = decode_reply(&reply).map_err(|f| Failure::Refused(named(f, nid)))?;
     let theirs = Versions { min: hello.version, max: hello.version };
-    if negotiate(Versions::OURS, theirs).is_none() {
+    if negotiate(inner.transport.protocols().versions, theirs).is_none() {
         let fault = Fault::new(Code::VersionMismatch).why(format!("{nid} chose {theirs}"));
         return Err(Failure::Refused(named(fault, nid)));
     }
@@ -201,7 +202,7 @@ fn named(fault: Fault, nid: &Nid) -> Fault {
 
 async fn greet(inner: &Inner, connection: &mut Connection) -> Result<Frame, NetError> {
     let hello = Hello {
-        versions: Versions::OURS,
+        versions: inner.transport.protocols().versions,
         fs_id: inner.config.fs_id,
         kind: inner.config.kind,
         software: SOFTWARE.to_owned(),
@@ -223,6 +224,7 @@ fn new_link(inner: &Inner, nid: &Nid, hello: HelloReply) -> Arc<Link> {
             nid: nid.clone(),
             hello,
         },
+        protocols: inner.transport.protocols(),
         outbox: Outbox::new(),
         pending: Mutex::new(Some(BTreeMap::new())),
         requests: Arc::new(Semaphore::new(requests as usize)),
@@ -286,7 +288,10 @@ async fn read(inner: &Arc<Inner>, link: &Arc<Link>, mut rx: Box<dyn FrameRx>) ->
                 let request = link.pending.lock().as_mut().and_then(|p| p.remove(&frame.header.xid));
                 match request {
                     // The caller may have gone away; its credits come back here all the same.
-                    Some(request) => drop(request.answer.send(Ok(frame))),
+                    Some(request) => {
+                        let reply = link.up(Part::Reply, frame).unwrap_or_else(|refusal| refusal);
+                        drop(request.answer.send(Ok(reply)));
+                    }
                     None => tracing::debug!(xid = frame.header.xid, "a reply that nobody waits for"),
                 }
             }
@@ -313,7 +318,11 @@ fn start_notify(inner: &Arc<Inner>, link: &Arc<Link>, frame: Frame) -> Result<()
     let (handler, link) = (inner.notifies.clone(), link.clone());
     inner.seams.spawn("peer.notify", async move {
         let xid = frame.header.xid;
-        let mut answer = handler.notify(frame).await;
+        let answer = match link.up(Part::Request, frame) {
+            Ok(notice) => handler.notify(notice).await,
+            Err(refusal) => refusal,
+        };
+        let mut answer = link.down(Part::Reply, answer).unwrap_or_else(|refusal| refusal);
         answer.header.kind = Kind::NotifyReply;
         answer.header.xid = xid;
         answer.header.version = link.info.hello.version;

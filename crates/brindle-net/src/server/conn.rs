@@ -8,6 +8,7 @@ use brindle_stdx::Seams;
 use brindle_types::attr::Time;
 use brindle_types::{Code, Fault, Nid};
 use brindle_wire::Op;
+use brindle_wire::earlier::Part;
 use brindle_wire::frame::{Frame, Header, Kind, Priority, decode_body, encode_body};
 use brindle_wire::job::JobTag;
 use brindle_wire::version::{self, FEATURE_JOB, FEATURES, Hello, HelloReply};
@@ -88,6 +89,7 @@ async fn serve_until(
         last_words(&shared, &conn, e).await;
     }
     conn.end();
+    shared.releases.left(&conn.hello.software, conn.version);
     shared.service.closed(conn.id);
 }
 
@@ -146,7 +148,7 @@ fn welcome(shared: &Shared, (peer, caller): (&Nid, &Caller), first: Frame) -> Re
         return Err(Fault::new(Code::BadFrame).why("the first frame of a connection is not a hello"));
     }
     let hello: Hello = decode_body(&first.body)?;
-    let version = version::accept(&hello, SOFTWARE)?;
+    let version = version::accept(shared.protocols.versions, &hello, SOFTWARE)?;
     let features = hello.features & FEATURES;
     let principal = caller.principal(&hello, first.header.target)?;
     let conn = Arc::new(ServerConn {
@@ -164,6 +166,8 @@ fn welcome(shared: &Shared, (peer, caller): (&Nid, &Caller), first: Frame) -> Re
         down: Latch::default(),
         usage: shared.usage.clone(),
         fair: shared.fair.clone(),
+        protocols: shared.protocols,
+        releases: shared.releases.clone(),
     });
     let reply = HelloReply {
         version,
@@ -173,6 +177,7 @@ fn welcome(shared: &Shared, (peer, caller): (&Nid, &Caller), first: Frame) -> Re
         requests_max: shared.config.requests_max,
         bytes_max: shared.config.bytes_max,
     };
+    shared.releases.came(&conn.hello.software, version);
     let outcome: Result<HelloReply, Fault> = Ok(reply);
     conn.send(Frame::reply_to(&first.header, encode_body(&outcome)), Vec::new());
     Ok(conn)
@@ -243,12 +248,20 @@ fn start(
             *stats.requests_by_op.entry(op).or_default() += 1;
         }
     }
+    let header = frame.header.clone();
+    let frame = match conn.protocols.frame_up(conn.version, Part::Request, frame) {
+        Ok(frame) => frame,
+        Err(fault) => {
+            let refusal = Frame::fault_reply_to(&header, &fault);
+            return conn.send(checked(refusal, &header, conn), credits);
+        }
+    };
     let bytes = usage::known_bytes(op, &frame);
     let (serving, asking) = (shared.clone(), conn.clone());
     let work = async move {
         let (shared, conn) = (serving, asking);
         let (service, seams) = (shared.service.clone(), &shared.seams);
-        let (began, header) = (seams.now(), frame.header.clone());
+        let began = seams.now();
         let written_bytes = op.map_or(0, |op| usage::written_bytes(op, &frame));
         // Requests to other servers count for the same job.
         let serving = job::with(job, service.request(conn.clone(), frame));
@@ -260,10 +273,10 @@ fn start(
             // Such a request may have failed only because the server stops. Its caller asks again.
             return;
         }
-        let mut reply = checked(answer, &header, conn.version);
+        let read_bytes = op.map_or(0, |op| usage::read_bytes(op, &answer));
+        let mut reply = checked(answer, &header, &conn);
         reply.header.job_key = wall_ns(seams);
         if let Some(op) = op {
-            let read_bytes = usage::read_bytes(op, &reply);
             if let (Some(fair), Op::InlineRead) = (&shared.fair, op) {
                 fair.pay(&fair_request(&conn, Some(op), job.as_ref(), read_bytes));
             }
@@ -299,8 +312,12 @@ fn wall_ns(seams: &Seams) -> u64 {
     ns.and_then(|ns| u64::try_from(ns).ok()).unwrap_or(0)
 }
 
-/// The reply as it may go out: paired with its request, and within the room that the request gave it.
-fn checked(mut reply: Frame, request: &Header, version: u16) -> Frame {
+/// The reply as it may go out: paired with its request, in the form of the connection's version, and within the room that the request
+/// gave it.
+fn checked(reply: Frame, request: &Header, conn: &ServerConn) -> Frame {
+    let reply = Frame { header: Header { op: request.op, ..reply.header }, ..reply };
+    let spoken = conn.protocols.frame_down(conn.version, Part::Reply, reply);
+    let mut reply = spoken.unwrap_or_else(|fault| Frame::fault_reply_to(request, &fault));
     reply.header.reply_bulk_max = 0;
     let too_large = reply.header.bulk_len > request.reply_bulk_max;
     if too_large || reply.header.check_lengths().is_err() {
@@ -312,7 +329,7 @@ fn checked(mut reply: Frame, request: &Header, version: u16) -> Frame {
     }
     reply.header.kind = Kind::Reply;
     reply.header.xid = request.xid;
-    reply.header.version = version;
+    reply.header.version = conn.version;
     reply
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use brindle_types::Code;
 use brindle_wire::frame::{BODY_MAX, BULK_MAX, Frame, HEADER_LEN, Header, Kind, decode_reply, encode_body};
-use brindle_wire::version::{Hello, HelloReply, PROTOCOL_VERSION, PeerKind, Versions};
+use brindle_wire::version::{Hello, HelloReply, MIN_PROTOCOL_VERSION, PROTOCOL_VERSION, PeerKind, Versions};
 use bytes::Bytes;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -200,7 +200,7 @@ fn another_version_is_told_both_versions() {
         let text = fault.to_string();
         assert!(
             text.contains("protocols 900 to 901")
-                && text.contains(&format!("speaks protocol {PROTOCOL_VERSION}")),
+                && text.contains(&format!("speaks protocols {MIN_PROTOCOL_VERSION} to {PROTOCOL_VERSION}")),
             "{text}"
         );
         let header = Header { version: 901, op: ECHO, xid: 8, ..Header::default() };

@@ -24,9 +24,10 @@ use brindle_objects::format::OBJECT_LEN_MAX;
 use brindle_objects::slots::{Enter, Line, SlotKey, Turn};
 use brindle_objects::{ALL, Changed, ObjectStore};
 use brindle_types::{Code, Fault, ObjectId, Result};
-use brindle_wire::frame::encode_body;
+use brindle_wire::frame::{Header, encode_body};
 use brindle_wire::oss::replica::ReplicaChange;
 use brindle_wire::oss::{ChangeResp, Marks};
+use brindle_wire::{Op, earlier};
 use bytes::Bytes;
 
 use crate::dispatch::{Answer, Call};
@@ -114,9 +115,9 @@ where
     let line = Arc::new(ConnLine(call.conn.clone()));
     let mut turn = match oss.store.slots().enter(key, header.session_epoch, header.sequence, line).await? {
         Enter::Run(turn) => turn,
-        Enter::Answered(body) => {
+        Enter::Answered(stored) => {
             add(&oss.stats.answered_again, 1);
-            return Ok(Outcome::Stored(body));
+            return Ok(Outcome::Stored(earlier::unstore(op_of(header)?, &stored)?));
         }
     };
     // A session that was ended while the request waited for its turn.
@@ -146,13 +147,34 @@ where
     let Changed { boot_term, allocated_bytes } = changed;
     let boot_term = oss.store.told_term(boot_term);
     let answer = ChangeResp { boot_term, marks, takings, allocated_bytes };
-    // A stored answer must be short: everybody counts instead of many.
-    let short = || stored(&ChangeResp { marks: Marks::Unknown, ..answer.clone() });
-    if let Err(fault) = oss.store.record_reply(turn, &stored(&answer), short).await {
+    if let Err(fault) = record(oss, header, turn, &answer, stored).await {
         oss.marks.forget(object);
         return Err(fault);
     }
     Ok(Outcome::Made(answer))
+}
+
+/// Records the answer of a slot's turn.
+async fn record(
+    oss: &Oss,
+    header: &Header,
+    turn: Turn,
+    answer: &ChangeResp,
+    stored: fn(&ChangeResp) -> Bytes,
+) -> Result<()> {
+    let (op, level) = (op_of(header)?, oss.targets.map().current().format_level);
+    let whole = earlier::store(level, op, &stored(answer))?;
+    // A stored answer must be short: everybody counts instead of many.
+    let short = || {
+        let short = stored(&ChangeResp { marks: Marks::Unknown, ..answer.clone() });
+        earlier::store(level, op, &short).unwrap_or_else(|fault| encode_body(&Err::<(), Fault>(fault)))
+    };
+    oss.store.record_reply(turn, &whole, short).await
+}
+
+/// Operation of a request that was admitted.
+fn op_of(header: &Header) -> Result<Op> {
+    Op::from_number(header.op).ok_or_else(|| Fault::new(Code::UnknownOp))
 }
 
 /// A change that goes through no slot: here, and on all members where there are others.

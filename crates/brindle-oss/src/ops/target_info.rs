@@ -1,5 +1,6 @@
 //! target_info: which target this is, and how it does.
 
+use brindle_net::ServerConn;
 use brindle_types::{Code, Fault, Result, Role, SessionId};
 use brindle_wire::map::TargetEntry;
 use brindle_wire::mds::session::{TargetInfoReq, TargetInfoResp, term_counter};
@@ -11,7 +12,7 @@ use crate::service::Oss;
 const FULL_BELOW_BYTES: u64 = 4 << 20;
 
 /// Status of the OST.
-pub async fn handle(oss: &Oss, _req: TargetInfoReq) -> Result<TargetInfoResp> {
+pub async fn handle(oss: &Oss, conn: &ServerConn, _req: TargetInfoReq) -> Result<TargetInfoResp> {
     let space = oss.store.space()?;
     let failure = failure(oss);
     let state = match &failure {
@@ -43,6 +44,7 @@ pub async fn handle(oss: &Oss, _req: TargetInfoReq) -> Result<TargetInfoResp> {
         total_bytes: space.total_bytes,
         available_bytes: space.available_bytes,
         counters,
+        releases: conn.releases(),
     })
 }
 

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::Empty;
 use super::lock::LockState;
 use super::open::{Access, OpenGrant};
+use crate::earlier::Changed;
 use crate::message;
 
 /// Bit of [`SessionOpenResp::limits_serial`]: bytes of some project are limited, so mounts ask for room by project too.
@@ -155,5 +156,82 @@ pub struct TargetInfoResp {
     pub available_bytes: u64,
     /// Counters worth showing, by name (re-summed blocks, lost objects, orphans, ...).
     pub counters: Vec<(String, u64)>,
+    /// Releases at the other ends of the connections, at most [`RELEASES_MAX`]; empty where the server does not tell.
+    pub releases: Vec<ReleaseCount>,
 }
 message!(TargetInfoReq => TargetInfoResp, TargetInfo);
+
+/// Most releases that a server tells apart.
+pub const RELEASES_MAX: usize = 16;
+
+/// Connections of one release.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ReleaseCount {
+    /// The release, as its hello says: `brindle 0.2.0`.
+    pub software: String,
+    /// Version of the protocol that is spoken with it.
+    pub protocol: u16,
+    /// Number of connections.
+    pub connections: u32,
+}
+
+/// Status of a target in protocol 2.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TargetInfoRespV2 {
+    name: String,
+    version: String,
+    term: u32,
+    state: String,
+    problems: Vec<brindle_types::Fault>,
+    clients: u32,
+    total_bytes: u64,
+    available_bytes: u64,
+    counters: Vec<(String, u64)>,
+}
+
+impl Changed for TargetInfoResp {
+    const SINCE: u16 = 3;
+    type Previous = TargetInfoRespV2;
+
+    fn from_previous(previous: TargetInfoRespV2) -> TargetInfoResp {
+        let TargetInfoRespV2 {
+            name,
+            version,
+            term,
+            state,
+            problems,
+            clients,
+            total_bytes,
+            available_bytes,
+            counters,
+        } = previous;
+        let releases = Vec::new();
+        TargetInfoResp {
+            name,
+            version,
+            term,
+            state,
+            problems,
+            clients,
+            total_bytes,
+            available_bytes,
+            counters,
+            releases,
+        }
+    }
+
+    fn to_previous(&self) -> Option<TargetInfoRespV2> {
+        // Whoever speaks protocol 2 does not ask for the releases.
+        Some(TargetInfoRespV2 {
+            name: self.name.clone(),
+            version: self.version.clone(),
+            term: self.term,
+            state: self.state.clone(),
+            problems: self.problems.clone(),
+            clients: self.clients,
+            total_bytes: self.total_bytes,
+            available_bytes: self.available_bytes,
+            counters: self.counters.clone(),
+        })
+    }
+}

@@ -184,6 +184,14 @@ fn notes(report: &Report) -> String {
             open.join(", ")
         );
     }
+    let earlier = report.earlier_releases();
+    if !earlier.is_empty() {
+        let _ = writeln!(
+            page,
+            " notes: some hosts or mounts are of an earlier release, upgrade them before the next one: {} (docs/operations/upgrade.md)",
+            earlier.join(", ")
+        );
+    }
     let settled = report.settled();
     if !settled.is_empty() {
         let _ = writeln!(page, " notes: writes that a crash cut short were settled: {settled}");

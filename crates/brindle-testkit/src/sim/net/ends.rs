@@ -7,15 +7,22 @@ use std::task::Poll;
 use brindle_net::{Caller, Connection, FrameRx, FrameTx, Listener, NetError, RemovedKeys, Transport};
 use brindle_stdx::BoxFuture;
 use brindle_types::Nid;
+use brindle_wire::earlier::{Protocols, trial};
 use brindle_wire::frame::{Frame, Header};
 
 use super::{Acceptor, BACKLOG_MAX, Conn, FIRST_FREE_PORT, Net, Parcel, Pipe, end_nid};
 use crate::sim::exec::{Group, Sleep};
+use crate::sim::rng::{mix, mix_text};
 use crate::sim::world::Shared;
 
 /// Attempts that one `connect` makes, a second apart, before it gives up.
 const CONNECT_ATTEMPTS: usize = 3;
 const RETRY_NS: u64 = 1_000_000_000;
+/// In one world of so many, some nodes speak the earlier version of the protocol only.
+const MIXED_EVERY: u64 = 4;
+/// Purposes of numbers that follow from the seed.
+const MIXED: u64 = 5;
+const EARLIER: u64 = 6;
 
 /// The network as one incarnation of a node sees it. Host names are node names.
 pub(in crate::sim) struct SimTransport {
@@ -46,6 +53,14 @@ impl Transport for SimTransport {
 
     fn removed_keys(&self) -> Option<Arc<RemovedKeys>> {
         Some(self.shared.hosts.clone())
+    }
+
+    fn protocols(&self) -> Protocols {
+        let seed = self.shared.seed;
+        if mix(seed, MIXED) % MIXED_EVERY != 0 {
+            return Protocols::OURS;
+        }
+        trial::protocols(mix_text(mix(seed, EARLIER), &self.group.node) % 2 == 0)
     }
 
     fn listen(&self, nid: &Nid) -> BoxFuture<'static, Result<Box<dyn Listener>, NetError>> {
