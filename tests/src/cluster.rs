@@ -129,6 +129,8 @@ pub struct Cluster {
     mounts: Vec<PathBuf>,
     watchdog: Watchdog,
     starter: Mutex<Starter>,
+    /// Program of another release; `None` for the one under test.
+    program: Mutex<Option<PathBuf>>,
     _turn: Turn,
 }
 
@@ -142,6 +144,23 @@ impl Cluster {
         let up = cluster.dev_up(options);
         assert!(up.ok(), "brindle dev up failed: {up}");
         cluster
+    }
+
+    /// Starts a cluster with the program of another release.
+    ///
+    /// # Panics
+    /// When that fails.
+    pub fn up_by(program: &Path, name: &str, options: &Options) -> Cluster {
+        let cluster = Cluster::prepare(name, options);
+        cluster.go_on_with(Some(program));
+        let up = cluster.dev_up(options);
+        assert!(up.ok(), "brindle dev up of the other release failed: {up}");
+        cluster
+    }
+
+    /// Runs commands, and so starts processes, with the program of another release from now on; `None`: with the one under test.
+    pub fn go_on_with(&self, program: Option<&Path>) {
+        *self.program.lock().unwrap_or_else(PoisonError::into_inner) = program.map(Path::to_owned);
     }
 
     /// Starts a cluster of so many server hosts with two rails, and one client host, with further flags of `brindle dev up`.
@@ -222,8 +241,8 @@ impl Cluster {
         };
         let mounts: Vec<PathBuf> = points.iter().take(options.mounts).map(|at| base.join(at)).collect();
         let watchdog = Watchdog::start(name, &base, options.limit);
-        let starter = Mutex::new(Starter::new());
-        Cluster { base, name: name.to_owned(), mounts, watchdog, starter, _turn: turn }
+        let (starter, program) = (Mutex::new(Starter::new()), Mutex::default());
+        Cluster { base, name: name.to_owned(), mounts, watchdog, starter, program, _turn: turn }
     }
 
     fn dev_up(&self, options: &Options) -> Output {
@@ -279,8 +298,9 @@ impl Cluster {
     /// Runs `brindle ARGS`.
     pub fn brindle<S: AsRef<str>>(&self, args: &[S]) -> Output {
         let args: Vec<&str> = args.iter().map(AsRef::as_ref).collect();
+        let program = self.program.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut starter = self.starter.lock().unwrap_or_else(PoisonError::into_inner);
-        starter.run(&binary(), &args, COMMAND_LIMIT)
+        starter.run(&program.unwrap_or_else(binary), &args, COMMAND_LIMIT)
     }
 
     /// Runs `brindle lfs ARGS`, which has to succeed.

@@ -53,6 +53,7 @@ mod quota;
 mod racks;
 mod rails;
 mod records;
+mod releases;
 mod removals;
 mod renames;
 mod replicas;
