@@ -217,7 +217,8 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     use super::*;
-    use crate::crash_disk::CrashDisk;
+    use crate::tests::new_disk;
+    use brindle_sim::DiskOp;
 
     #[test]
     fn golden_record() {
@@ -228,15 +229,15 @@ mod tests {
 
     #[test]
     fn a_fence_that_could_not_be_recorded_is_recorded_by_the_next_attempt() {
-        let disk = CrashDisk::new(1);
+        let disk = new_disk(1);
         let epoch = Pair { term: 1, counter: 5 };
-        disk.create_dir_all("/t").expect("dir");
-        let fences = SessionFences::open(disk.clone(), "/t/fences").expect("open");
-        disk.fail_syncs(1);
+        disk.put_dir("/t");
+        let fences = SessionFences::open(Arc::new(disk.clone()), "/t/fences").expect("open");
+        disk.fail_next(DiskOp::SyncFile, 1);
         fences.raise(&[(SessionId(1), epoch)]).expect_err("the sync failed");
         fences.raise(&[(SessionId(1), epoch)]).expect("recorded");
-        disk.power_cut();
-        let fences = SessionFences::open(disk.clone(), "/t/fences").expect("open");
+        let disk = disk.power_cut();
+        let fences = SessionFences::open(Arc::new(disk.clone()), "/t/fences").expect("open");
         assert_eq!(fences.lowest(SessionId(1)), epoch);
     }
 
@@ -249,10 +250,10 @@ mod tests {
 
     #[test]
     fn a_fence_that_is_raised_again_waits_for_the_changes_that_the_first_waits_for() {
-        let disk = CrashDisk::new(1);
+        let disk = new_disk(1);
         let pair = |n| Pair { term: 1, counter: n };
-        disk.create_dir_all("/t").expect("dir");
-        let fences = SessionFences::open(disk, "/t/fences").expect("open");
+        disk.put_dir("/t");
+        let fences = SessionFences::open(Arc::new(disk), "/t/fences").expect("open");
         let change_ended = AtomicBool::new(false);
         let raise = || {
             fences.raise(&[(SessionId(1), pair(2))]).expect("raised");
@@ -273,16 +274,16 @@ mod tests {
 
     #[test]
     fn fences_survive_power_cuts_and_rewrites_and_never_go_back() {
-        let disk = CrashDisk::new(1);
+        let disk = new_disk(1);
         let pair = |n| Pair { term: 1, counter: n };
-        disk.create_dir_all("/t").expect("dir");
-        let fences = SessionFences::open(disk.clone(), "/t/fences").expect("open");
+        disk.put_dir("/t");
+        let fences = SessionFences::open(Arc::new(disk.clone()), "/t/fences").expect("open");
         for n in 1..3000 {
             fences.raise(&[(SessionId(n % 7), pair(n))]).expect("raised");
         }
         fences.raise(&[(SessionId(3), pair(1))]).expect("an old one changes nothing");
-        disk.power_cut();
-        let fences = SessionFences::open(disk.clone(), "/t/fences").expect("open");
+        let disk = disk.power_cut();
+        let fences = SessionFences::open(Arc::new(disk.clone()), "/t/fences").expect("open");
         let newest: Vec<_> = (0..7).map(|s| fences.lowest(SessionId(s)).counter).collect();
         assert_eq!(newest, [2996, 2997, 2998, 2999, 2993, 2994, 2995]);
         assert!(disk.stat("/t/fences").expect("stat").len_bytes < 2000 * RECORD as u64);

@@ -299,7 +299,8 @@ pub(crate) fn decodes(record: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::crash_disk::{CrashDisk, block_on};
+    use crate::tests::{block_on, new_disk};
+    use brindle_sim::DiskOp;
     use brindle_types::{Ino, Pair};
 
     fn object(n: u64) -> ObjectId {
@@ -318,59 +319,59 @@ mod tests {
 
     #[test]
     fn a_mark_that_a_killed_process_left_unsynced_is_made_durable_by_whoever_uses_it() {
-        let disk = CrashDisk::new(1);
-        disk.create_dir_all("/t").expect("dir");
-        let killed = Intents::open(&*disk, "/t/intents").expect("open");
+        let disk = new_disk(1);
+        disk.put_dir("/t");
+        let killed = Intents::open(&disk, "/t/intents").expect("open");
         killed.note(object(1), &[7], 1).map_err(|_| "not noted").expect("written");
         drop(killed);
-        let intents = Intents::open(&*disk, "/t/intents").expect("open");
+        let intents = Intents::open(&disk, "/t/intents").expect("open");
         assert!(block_on(intents.mark(object(1), &[7], 1)).expect("marked"), "it may not be on the disk");
         assert!(!block_on(intents.mark(object(1), &[7], 1)).expect("marked"), "now it is");
-        disk.power_cut();
-        assert_eq!(Intents::open(&*disk, "/t/intents").expect("open").suspects(object(1), 2), [7]);
+        let disk = disk.power_cut();
+        assert_eq!(Intents::open(&disk, "/t/intents").expect("open").suspects(object(1), 2), [7]);
     }
 
     #[test]
     fn marks_are_durable_shared_and_cleared_only_when_unused() {
-        let disk = CrashDisk::new(1);
-        disk.create_dir_all("/t").expect("dir");
-        let intents = Intents::open(&*disk, "/t/intents").expect("open");
+        let disk = new_disk(1);
+        disk.put_dir("/t");
+        let intents = Intents::open(&disk, "/t/intents").expect("open");
         assert!(block_on(intents.mark(object(1), &[0, 7], 1)).expect("marked"), "one sync");
         assert!(!block_on(intents.mark(object(1), &[7], 1)).expect("marked"), "durable already");
         let snapshot = intents.snapshot(object(1));
         block_on(intents.mark(object(1), &[7], 1)).expect("used while a sync runs");
         intents.clear(object(1), &snapshot, Mono(0));
         block_on(intents.reap(Mono(0).plus_ms(1000), false)).expect("reaped");
-        disk.power_cut();
-        let intents = Intents::open(&*disk, "/t/intents").expect("open");
+        let disk = disk.power_cut();
+        let intents = Intents::open(&disk, "/t/intents").expect("open");
         assert_eq!(intents.suspects(object(1), 2), [7]);
         assert_eq!(intents.suspects(object(1), 1), [0u64; 0], "same term: nothing can be torn");
         assert_eq!(intents.objects(), [object(1)]);
         intents.drop_object(object(1));
         block_on(intents.reap(Mono(0), true)).expect("reaped");
-        disk.power_cut();
-        assert!(Intents::open(&*disk, "/t/intents").expect("open").objects().is_empty());
+        let disk = disk.power_cut();
+        assert!(Intents::open(&disk, "/t/intents").expect("open").objects().is_empty());
     }
 
     #[test]
     fn a_mark_that_a_failed_sync_took_is_written_again() {
-        let disk = CrashDisk::new(1);
-        disk.create_dir_all("/t").expect("dir");
-        let intents = Intents::open(&*disk, "/t/intents").expect("open");
-        disk.fail_syncs(1);
+        let disk = new_disk(1);
+        disk.put_dir("/t");
+        let intents = Intents::open(&disk, "/t/intents").expect("open");
+        disk.fail_next(DiskOp::SyncFile, 1);
         let failed = block_on(intents.mark(object(1), &[7], 1));
         assert!(matches!(failed, Err(MarkError::Sync(_))));
         assert!(block_on(intents.mark(object(1), &[7], 1)).expect("marked"));
-        disk.power_cut();
-        let intents = Intents::open(&*disk, "/t/intents").expect("open");
+        let disk = disk.power_cut();
+        let intents = Intents::open(&disk, "/t/intents").expect("open");
         assert_eq!(intents.suspects(object(1), 2), [7]);
     }
 
     #[test]
     fn a_full_table_says_so() {
-        let disk = CrashDisk::new(1);
-        disk.create_dir_all("/t").expect("dir");
-        let intents = Intents::open(&*disk, "/t/intents").expect("open");
+        let disk = new_disk(1);
+        disk.put_dir("/t");
+        let intents = Intents::open(&disk, "/t/intents").expect("open");
         let all: Vec<u64> = (0..INTENTS_MAX as u64).collect();
         block_on(intents.mark(object(1), &all, 1)).expect("room for all");
         assert!(matches!(block_on(intents.mark(object(2), &[0], 1)), Err(MarkError::Full)));

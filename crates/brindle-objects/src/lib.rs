@@ -48,8 +48,6 @@ mod write;
 mod writeback_hint;
 
 #[cfg(test)]
-mod crash_disk;
-#[cfg(test)]
 mod fuzz;
 #[cfg(test)]
 mod tests;

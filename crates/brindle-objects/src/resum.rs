@@ -10,6 +10,7 @@ use crate::format::{
     BLOCK, HEADER, REGION, REGION_BLOCKS, STRIDE, SUMS, blocks, data_pos, file_len, object_len, sum_pos,
 };
 use crate::read::read_blocks;
+use crate::settle::POISON;
 use crate::sums;
 
 /// Blocks that are read at once.
@@ -85,11 +86,15 @@ pub(crate) fn scan(
     })
 }
 
-/// Makes the sums of a range tell what is there; returns what did not match. With `rewrite` the data is written
+/// Makes the sums of a range tell what is there, except of blocks that were damaged before; returns what did not match. With `rewrite` the data is written
 /// again, too, because a failed sync may have left it only in memory.
 pub(crate) fn resum(file: &Arc<dyn DiskFile>, range: Range<u64>, rewrite: bool) -> io::Result<Vec<Torn>> {
     let mut torn = Vec::new();
     let resum_one = |t: Torn| {
+        // No crash did that: the block was damaged when it was cut.
+        if t.stored == t.computed ^ POISON {
+            return Ok(());
+        }
         file.write_at(&t.computed.to_le_bytes(), sum_pos(t.block))?;
         torn.push(t);
         Ok(())

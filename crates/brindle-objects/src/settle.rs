@@ -24,7 +24,9 @@ use crate::store::{ObjectStore, write_fault};
 use crate::sums;
 
 /// Xored into the sum of a block that was damaged when it was cut, so that it stays damaged.
-const POISON: u32 = 0xbad0_bad0;
+pub(crate) const POISON: u32 = 0xbad0_bad0;
+/// Xored into the sum of a block that a crash may have torn when it was cut, so that another copy is asked for it.
+const SUSPICION: u32 = 0x5059_5059;
 
 /// Work that a crash left on an object.
 struct Plan {
@@ -168,13 +170,15 @@ impl ObjectStore {
             let (old, stored) = read_blocks(&*file, last..last + 1).map_err(io)?;
             let lenient = s.settled_term != self.boot_term() && last >= s.header.synced_blocks;
             if let Err(m) = sums::verify(&old, &stored) {
+                let was_damaged = m.stored == m.computed ^ POISON;
                 match (lenient, self.others.lock().is_some()) {
+                    (true, _) if was_damaged => poison = POISON,
                     (false, _) => {
                         poison = POISON;
                         self.report_damage(id, last, m.stored, m.computed);
                     }
                     // Another copy is asked for it first, as for all that a crash may have torn.
-                    (true, true) => poison = POISON,
+                    (true, true) => poison = SUSPICION,
                     (true, false) => {}
                 }
             }

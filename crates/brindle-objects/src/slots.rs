@@ -531,7 +531,7 @@ pub(crate) fn decodes(record: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::crash_disk::{CrashDisk, block_on};
+    use crate::tests::{block_on, new_disk};
     use brindle_types::Ino;
     use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -604,24 +604,24 @@ mod tests {
 
     #[test]
     fn a_request_runs_once_across_resends_and_restarts() {
-        let disk = CrashDisk::new(1);
-        disk.create_dir_all("/t").expect("dir");
-        let (table, none) = SlotTable::open(&*disk, "/t/slots", true).expect("open");
+        let disk = new_disk(1);
+        disk.put_dir("/t");
+        let (table, none) = SlotTable::open(&disk, "/t/slots", true).expect("open");
         assert!(none.is_empty());
         let first = line(1);
         let mut turn = run(&table, 1, 5, &first);
         turn.begin(range()).expect("begun");
         std::mem::forget(turn); // the process dies here
 
-        let (table, in_flight) = SlotTable::open(&*disk, "/t/slots", false).expect("open");
+        let (table, in_flight) = SlotTable::open(&disk, "/t/slots", false).expect("open");
         assert_eq!(in_flight, [range()]);
         table.settled().expect("settled");
-        assert!(SlotTable::open(&*disk, "/t/slots", false).expect("open").1.is_empty(), "settled once");
+        assert!(SlotTable::open(&disk, "/t/slots", false).expect("open").1.is_empty(), "settled once");
         let mut turn = run(&table, 1, 5, &first);
         turn.begin(range()).expect("begun");
         finish(turn, b"answer");
 
-        let (table, in_flight) = SlotTable::open(&*disk, "/t/slots", false).expect("open");
+        let (table, in_flight) = SlotTable::open(&disk, "/t/slots", false).expect("open");
         assert!(in_flight.is_empty());
         let answer = block_on(table.enter(KEY, epoch(1), 5, line(2))).expect("known");
         assert!(matches!(answer, Enter::Answered(b) if b == "answer"));
@@ -636,9 +636,9 @@ mod tests {
 
     #[test]
     fn a_slot_belongs_to_the_newest_connection() {
-        let disk = CrashDisk::new(1);
-        disk.create_dir_all("/t").expect("dir");
-        let (table, _) = SlotTable::open(&*disk, "/t/slots", true).expect("open");
+        let disk = new_disk(1);
+        disk.put_dir("/t");
+        let (table, _) = SlotTable::open(&disk, "/t/slots", true).expect("open");
         let (old, new) = (line(1), line(2));
         let mut turn = run(&table, 1, 1, &old);
         let mut again = Box::pin(table.enter(KEY, epoch(1), 1, new.clone()));
@@ -653,9 +653,9 @@ mod tests {
 
     #[test]
     fn connections_of_different_rails_share_a_slot_and_what_is_late_is_known_by_its_number() {
-        let disk = CrashDisk::new(1);
-        disk.create_dir_all("/t").expect("dir");
-        let (table, _) = SlotTable::open(&*disk, "/t/slots", true).expect("open");
+        let disk = new_disk(1);
+        disk.put_dir("/t");
+        let (table, _) = SlotTable::open(&disk, "/t/slots", true).expect("open");
         let second = |id| Arc::new(TestLine(id, AtomicBool::new(false), 1));
         let (one, other) = (line(1), second(2));
         finish(run(&table, 1, 1, &one), b"first");
@@ -682,9 +682,9 @@ mod tests {
 
     #[test]
     fn long_answers_are_replaced_and_anonymous_work_leaves_nothing() {
-        let disk = CrashDisk::new(1);
-        disk.create_dir_all("/t").expect("dir");
-        let (table, _) = SlotTable::open(&*disk, "/t/slots", true).expect("open");
+        let disk = new_disk(1);
+        disk.put_dir("/t");
+        let (table, _) = SlotTable::open(&disk, "/t/slots", true).expect("open");
         let turn = run(&table, 1, 1, &line(1));
         done(turn, &Bytes::from(vec![1; 1000]), || Bytes::from_static(b"short"));
         let got = block_on(table.enter(KEY, epoch(1), 1, line(1))).expect("known");
@@ -692,6 +692,6 @@ mod tests {
         let mut turn = table.anonymous(None).expect("a record");
         turn.begin(range()).expect("begun");
         drop(turn);
-        assert!(SlotTable::open(&*disk, "/t/slots", false).expect("open").1.is_empty());
+        assert!(SlotTable::open(&disk, "/t/slots", false).expect("open").1.is_empty());
     }
 }

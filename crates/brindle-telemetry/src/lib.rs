@@ -4,7 +4,7 @@
 //! with `/healthz` beside it. [`log`] writes one `key=value` line an event; [`Limiter`] keeps the same text about the same
 //! subject to once a minute; [`panic`] turns a panic into a message that a person understands.
 //!
-//! Called by the binary, and by services of layer 2 and above. Invariant: nothing here is needed for files to be
+//! Called by the binary, and by services of layer 3 and above. Invariant: nothing here is needed for files to be
 //! served; a full log disk or a slow scraper delays nobody.
 
 mod bounded;

@@ -520,7 +520,7 @@ impl Chaos {
         world.heal();
         for name in self.cluster.servers() {
             let disk = world.disk(&name);
-            disk.fail_after(NEVER);
+            disk.die_after(NEVER);
             disk.fail_next(DiskOp::Sync, 0);
             disk.set_sync_ms(0, 3);
         }

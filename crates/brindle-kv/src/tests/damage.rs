@@ -1,18 +1,18 @@
 //! Damage is named and never returned as data; a torn end is neither.
 
 use crate::{Kv, KvReader};
+use brindle_sim::{SimDisk, SplitMix};
 use brindle_types::{Code, Fault};
 
-use super::disk::CrashDisk;
-use super::sim::{Chance, Sim};
+use super::sim::{LARGE_BYTES, Sim, new_disk};
 use super::{DIR, put, small_options};
 
 const STORE: &str = "/mdt/kv/checkpoint.redb";
 const SEGMENT: &str = "/mdt/kv/log-00000002-0000000000000001";
 
 /// A stopped store with `n` synced rows of about 100 bytes, in the log, or in the checkpoint as well.
-fn stopped(n: usize, checkpointed: bool) -> CrashDisk {
-    let disk = CrashDisk::new(1 << 30);
+fn stopped(n: usize, checkpointed: bool) -> SimDisk {
+    let disk = new_disk(1, LARGE_BYTES);
     Kv::create(&disk, DIR, &small_options()).expect("an empty disk takes a store");
     let sim = Sim::new(1, &disk);
     let (kv, _) = Kv::open(sim.seams.clone(), DIR, small_options()).expect("a new store opens");
@@ -28,7 +28,7 @@ fn stopped(n: usize, checkpointed: bool) -> CrashDisk {
     disk.kill()
 }
 
-fn open(disk: &CrashDisk) -> Result<Vec<(String, String)>, Fault> {
+fn open(disk: &SimDisk) -> Result<Vec<(String, String)>, Fault> {
     let sim = Sim::new(9, disk);
     let (kv, _) = Kv::open(sim.seams.clone(), DIR, small_options())?;
     let rows = kv.scan(b"", None, usize::MAX)?;
@@ -125,12 +125,12 @@ fn a_damaged_checkpoint_is_never_returned_as_data() {
     assert_eq!(rows.len(), 300);
     let contents = whole.contents();
     let used: Vec<usize> = (0..contents[STORE].len()).filter(|&at| contents[STORE][at] != 0).collect();
-    let mut chance = Chance::new(77);
+    let mut chance = SplitMix::new(77);
     let mut named = 0;
     for round in 0..150 {
-        let disk = CrashDisk::new(1 << 30);
+        let disk = new_disk(1, LARGE_BYTES);
         for (path, bytes) in &contents {
-            disk.put(path, bytes.clone());
+            disk.put(path, bytes);
         }
         let at = if round < 64 { round } else { used[chance.below(used.len() as u64) as usize] };
         disk.edit(STORE, |bytes| bytes[at] ^= 1 << chance.below(8));
@@ -150,7 +150,7 @@ fn a_damaged_checkpoint_is_never_returned_as_data() {
 
 #[test]
 fn a_torn_end_is_dropped_and_its_numbers_are_not_used_again() {
-    let disk = CrashDisk::new(1 << 30);
+    let disk = new_disk(1, LARGE_BYTES);
     Kv::create(&disk, DIR, &small_options()).expect("an empty disk takes a store");
     let sim = Sim::new(1, &disk);
     let (kv, _) = Kv::open(sim.seams.clone(), DIR, small_options()).expect("a new store opens");
@@ -183,12 +183,12 @@ fn a_torn_end_is_dropped_and_its_numbers_are_not_used_again() {
 fn the_reader_changes_nothing() {
     let disk = stopped(200, true);
     let before = disk.contents();
-    let trace = disk.trace();
+    let trace = disk.ops_hash();
     let reader = KvReader::open_read_only(&disk, DIR).expect("there is a store");
     assert_eq!(reader.scan(b"", None, 1000).expect("readable").len(), 200);
     assert_eq!(reader.get(b"I0007").expect("readable").as_deref(), Some(format!("{:0100}", 7).as_bytes()));
     drop(reader);
-    assert!(before == disk.contents() && trace == disk.trace());
+    assert!(before == disk.contents() && trace == disk.ops_hash());
 }
 
 /// Cut short, overwritten, exchanged by an older copy: whatever happens to the checkpoint file, it has a name.
@@ -196,16 +196,16 @@ fn the_reader_changes_nothing() {
 fn a_ruined_checkpoint_is_named() {
     let contents = stopped(300, true).contents();
     let len = contents[STORE].len();
-    let mut chance = Chance::new(5);
+    let mut chance = SplitMix::new(5);
     for round in 0..40 {
-        let disk = CrashDisk::new(1 << 30);
+        let disk = new_disk(1, LARGE_BYTES);
         for (path, bytes) in &contents {
-            disk.put(path, bytes.clone());
+            disk.put(path, bytes);
         }
         disk.edit(STORE, |bytes| match round % 4 {
             0 => bytes.truncate(chance.below(len as u64) as usize),
             1 => bytes[..len / 2].fill(0),
-            2 => (0..bytes.len()).for_each(|at| bytes[at] = chance.next() as u8),
+            2 => (0..bytes.len()).for_each(|at| bytes[at] = chance.next_u64() as u8),
             _ => bytes[chance.below(len as u64) as usize..].fill(0xff),
         });
         let reader = KvReader::open_read_only(&disk, DIR).expect("there is a store");
@@ -242,9 +242,9 @@ fn damage_under_an_open_store_is_never_returned_as_data() {
     let contents = stopped(900, true).contents();
     let (mut named, mut read) = (0, 0);
     for block in 1..contents[STORE].len() / 4096 {
-        let disk = CrashDisk::new(1 << 30);
+        let disk = new_disk(1, LARGE_BYTES);
         for (path, bytes) in &contents {
-            disk.put(path, bytes.clone());
+            disk.put(path, bytes);
         }
         let sim = Sim::new(9, &disk);
         let opts = crate::KvOptions { cache_bytes_max: 0, ..small_options() };

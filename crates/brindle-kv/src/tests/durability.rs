@@ -1,15 +1,15 @@
 //! When waits return, what groups cost, and what a failing disk does.
 
 use crate::{Durability, DurabilityMode, Kv, KvOptions};
+use brindle_sim::{DiskOp, SimDisk};
 use brindle_types::Code;
 use futures_util::future::join_all;
 
-use super::disk::CrashDisk;
-use super::sim::Sim;
+use super::sim::{LARGE_BYTES, Sim, new_disk};
 use super::{DIR, put, small_options};
 
-fn opened(seed: u64, opts: KvOptions) -> (CrashDisk, Sim, Kv) {
-    let disk = CrashDisk::new(1 << 30);
+fn opened(seed: u64, opts: KvOptions) -> (SimDisk, Sim, Kv) {
+    let disk = new_disk(seed, LARGE_BYTES);
     Kv::create(&disk, DIR, &opts).expect("an empty disk takes a store");
     let sim = Sim::new(seed, &disk);
     let (kv, _) = Kv::open(sim.seams.clone(), DIR, opts).expect("a new store opens");
@@ -88,7 +88,7 @@ fn a_failed_fdatasync_stops_the_log_for_good() {
     let kept = kv.append(put("a", "1")).expect("a healthy log");
     sim.run(kv.wait_synced(kept)).expect("a healthy log");
     let lost = kv.append(put("a", "2")).expect("a healthy log");
-    disk.fail_syncs();
+    disk.fail_next(DiskOp::Sync, u64::MAX);
     let code = |r: Result<(), brindle_types::Fault>| r.expect_err("the device failed").code;
     assert_eq!(code(sim.run(kv.wait_synced(lost))), Code::LogFailed);
     assert_eq!(code(sim.run(kv.wait(kept, Durability::Written))), Code::LogFailed);
@@ -99,7 +99,7 @@ fn a_failed_fdatasync_stops_the_log_for_good() {
         text,
         "the metadata log cannot be written /mdt/kv/log-00000002-0000000000000001\n  \
          why:  cannot sync the metadata log\n  \
-         why:  the device does not answer\n  \
+         why:  Input/output error (os error 5) (injected)\n  \
          data: what was acknowledged is safe; nothing more is acknowledged\n  \
          next: free or repair the disk, then start the MDT again\n  \
          code: E3024 (brindle explain E3024)"
@@ -116,7 +116,7 @@ fn a_closed_store_keeps_everything() {
     let checkpoints = kv.stats().checkpoints;
     assert!(checkpoints > 2, "{checkpoints} checkpoints of 120 KB through 24 KB");
     sim.run(kv.close()).expect("a healthy log");
-    let disk = disk.power_cut(&mut super::sim::Chance::new(5));
+    let disk = disk.power_cut();
     let sim = Sim::new(6, &disk);
     let (kv, report) = Kv::open(sim.seams.clone(), DIR, small_options()).expect("an orderly store");
     assert_eq!(kv.scan(b"", None, 1000).expect("readable").len(), 300);
@@ -143,11 +143,11 @@ fn admission_is_bounded() {
 
 #[test]
 fn options_and_rows_outside_of_the_limits_are_refused() {
-    let disk = CrashDisk::new(1 << 30);
+    let disk = new_disk(1, LARGE_BYTES);
     let tiny = KvOptions { segment_bytes: 100, ..small_options() };
     assert_eq!(Kv::create(&disk, DIR, &tiny).expect_err("too small").code, Code::BadConfigValue);
     let sim = Sim::new(8, &disk);
-    let open = |disk: &CrashDisk, opts| {
+    let open = |disk: &SimDisk, opts| {
         let sim = Sim::new(8, disk);
         Kv::open(sim.seams.clone(), DIR, opts).map(drop).expect_err("not this one").code
     };

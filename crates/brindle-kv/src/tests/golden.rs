@@ -2,11 +2,14 @@
 //! version.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+
+use brindle_sim::SimDisk;
+use brindle_stdx::Rng;
 
 use crate::{Batch, Kv};
 
-use super::disk::CrashDisk;
-use super::sim::Sim;
+use super::sim::{LARGE_BYTES, Sim, new_disk};
 use super::{DIR, put, small_options};
 
 const FILES: [&str; 2] = ["log-00000002-0000000000000001", "log-00000003-0000000000000004"];
@@ -22,10 +25,26 @@ fn trimmed(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-fn scripted() -> CrashDisk {
-    let disk = CrashDisk::new(1 << 30);
+/// Chance that gives the salt of the golden bytes.
+struct Salt(u64);
+
+impl Rng for Salt {
+    fn next_u64(&self) -> u64 {
+        self.0
+    }
+}
+
+/// A process whose log has a salt.
+fn salted(seed: u64, salt: u64, disk: &SimDisk) -> Sim {
+    let mut sim = Sim::new(seed, disk);
+    sim.seams.rng = Arc::new(Salt(salt));
+    sim
+}
+
+fn scripted() -> SimDisk {
+    let disk = new_disk(1, LARGE_BYTES);
     Kv::create(&disk, DIR, &small_options()).expect("an empty disk takes a store");
-    let sim = Sim::new(1, &disk);
+    let sim = salted(1, 0x97c1_2250_fe73_feb8, &disk);
     let (kv, _) = Kv::open(sim.seams.clone(), DIR, small_options()).expect("a new store opens");
     let mut batch = Batch::new();
     batch.put(&b"I\0\0\0\0\0\0\0\x01"[..], &b"root"[..]);
@@ -39,7 +58,7 @@ fn scripted() -> CrashDisk {
     drop(kv);
     sim.kill_tasks();
     let disk = disk.kill();
-    let sim = Sim::new(2, &disk);
+    let sim = salted(2, 0x8b34_78c7_d94c_c60e, &disk);
     let (kv, _) = Kv::open(sim.seams.clone(), DIR, small_options()).expect("an undamaged store");
     let pos = kv.append(put("z", "last")).expect("a healthy log");
     sim.run(kv.wait_synced(pos)).expect("a healthy log");
@@ -61,10 +80,10 @@ fn the_same_batches_give_the_same_bytes() {
 
 #[test]
 fn golden_bytes_open() {
-    let disk = CrashDisk::new(1 << 30);
+    let disk = new_disk(1, LARGE_BYTES);
     Kv::create(&disk, DIR, &small_options()).expect("an empty disk takes a store");
     for name in FILES {
-        disk.put(&format!("{DIR}/{name}"), std::fs::read(golden(name)).expect("golden bytes exist"));
+        disk.put(&format!("{DIR}/{name}"), &std::fs::read(golden(name)).expect("golden bytes exist"));
     }
     let sim = Sim::new(3, &disk);
     let (kv, report) =

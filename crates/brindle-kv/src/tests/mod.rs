@@ -1,7 +1,6 @@
 //! Properties of the store, over a disk whose power can be cut and a runtime that orders tasks at random.
 
 mod damage;
-mod disk;
 mod durability;
 mod golden;
 mod model;

@@ -1,13 +1,13 @@
 //! Random batches, waits, checkpoints, kills, power cuts and crashes in the middle of any disk operation, against a
 //! list of the batches: what a reopened store shows is always a prefix of them, and long enough.
 
+use brindle_sim::{SimDisk, SplitMix};
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{Batch, Durability, Kv, KvOptions, KvReader, LogPos};
 use proptest::prelude::*;
 
-use super::disk::CrashDisk;
-use super::sim::{Chance, Sim};
+use super::sim::{LARGE_BYTES, Sim, new_disk};
 use super::{DIR, small_options};
 
 #[derive(Clone, Debug)]
@@ -48,8 +48,8 @@ fn key(n: u8) -> Vec<u8> {
 struct World {
     seed: u64,
     big: bool,
-    chance: Chance,
-    disk: CrashDisk,
+    chance: SplitMix,
+    disk: SimDisk,
     sim: Sim,
     kv: Option<Kv>,
     batches: Vec<(LogPos, Changes)>,
@@ -63,12 +63,12 @@ struct World {
 
 impl World {
     fn new(seed: u64) -> World {
-        let disk = CrashDisk::new(1 << 30);
+        let disk = new_disk(seed, LARGE_BYTES);
         Kv::create(&disk, DIR, &small_options()).expect("an empty disk takes a store");
         let mut world = World {
             seed,
             big: seed.is_multiple_of(2),
-            chance: Chance::new(seed),
+            chance: SplitMix::new(seed),
             sim: Sim::new(seed, &disk),
             disk,
             kv: None,
@@ -94,7 +94,7 @@ impl World {
     fn reopen(&mut self, cut: bool) {
         self.kv = None;
         self.sim.kill_tasks();
-        self.disk = if cut { self.disk.power_cut(&mut self.chance) } else { self.disk.kill() };
+        self.disk = if cut { self.disk.power_cut() } else { self.disk.kill() };
         self.seed += 1;
         self.sim = Sim::new(self.seed, &self.disk);
         let reader = KvReader::open_read_only(&self.disk, DIR).expect("there is a store");
@@ -249,9 +249,9 @@ proptest! {
 /// One run of random steps from a seed, without shrinking: what the test of the planted bugs repeats.
 pub fn random_run(seed: u64) {
     let mut world = World::new(seed);
-    let mut chance = Chance::new(seed ^ 0x57e95);
+    let mut chance = SplitMix::new(seed ^ 0x57e95);
     for _ in 0..120 {
-        let n = chance.next() as u8;
+        let n = chance.next_u64() as u8;
         world.step(&match chance.below(28) {
             0..6 => Step::Wait(n.is_multiple_of(2)),
             6 | 7 => Step::PassMs(chance.below(1500) as u16),
@@ -298,9 +298,9 @@ fn an_opening_may_die_anywhere() {
 fn a_seed_replays() {
     let run = || {
         let mut world = World::new(42);
-        let mut chance = Chance::new(4242);
+        let mut chance = SplitMix::new(4242);
         for _ in 0..400 {
-            let n = chance.next() as u8;
+            let n = chance.next_u64() as u8;
             match chance.below(20) {
                 0 => world.reopen(false),
                 1 => world.reopen(true),
@@ -310,7 +310,7 @@ fn a_seed_replays() {
                 _ => world.append(&[(n, Some(u16::from(n) * 9)), (n / 2, None), (n / 3, Some(5))]),
             }
         }
-        (world.disk.trace(), world.state())
+        (world.disk.ops_hash(), world.state())
     };
     let first = run();
     assert!(first.1.len() > 20, "the run did something");

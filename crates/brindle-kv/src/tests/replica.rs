@@ -6,8 +6,7 @@ use std::collections::BTreeMap;
 use brindle_types::Code;
 use proptest::prelude::*;
 
-use super::disk::CrashDisk;
-use super::sim::{Chance, Sim};
+use super::sim::{LARGE_BYTES, Sim, new_disk};
 use super::{DIR, put, small_options};
 use crate::{Batch, Filling, Kv, KvOptions, LogPos, Replica, decode_records, encode_rows};
 
@@ -65,7 +64,7 @@ proptest! {
 
     #[test]
     fn a_replica_has_a_prefix_of_its_primary_and_can_take_its_place(steps in steps(), seed in any::<u64>()) {
-        let (mut disk, mut chance) = (CrashDisk::new(1 << 30), Chance::new(seed));
+        let mut disk = new_disk(seed, LARGE_BYTES);
         Kv::create(&disk, DIR, &small_options()).expect("an empty disk takes a store");
         let mut sim = Sim::new(seed, &disk);
         let open = |sim: &Sim| Replica::open(sim.seams.clone(), DIR, small_options()).expect("opens");
@@ -132,7 +131,7 @@ proptest! {
                 }
                 Step::PowerCut => {
                     drop(replica);
-                    disk = disk.power_cut(&mut chance);
+                    disk = disk.power_cut();
                     sim = Sim::new(seed, &disk);
                     replica = open(&sim);
                     let survived = replica.last().index as usize;
@@ -160,14 +159,14 @@ proptest! {
         prop_assert_eq!(pos, LogPos { term: report.term, index: sent as u64 + 1 });
         sim.run(kv.wait_synced(pos)).expect("synced");
         drop(kv);
-        let again = open(&Sim::new(seed, &disk.power_cut(&mut chance)));
+        let again = open(&Sim::new(seed, &disk.power_cut()));
         prop_assert_eq!(again.last(), pos, "it can follow again");
     }
 }
 
 #[test]
 fn records_of_an_earlier_primary_are_refused() {
-    let disk = CrashDisk::new(1 << 30);
+    let disk = new_disk(1, LARGE_BYTES);
     Kv::create(&disk, DIR, &small_options()).expect("an empty disk takes a store");
     let sim = Sim::new(1, &disk);
     let mut replica = Replica::open(sim.seams.clone(), DIR, small_options()).expect("opens");
@@ -189,7 +188,7 @@ fn records_of_an_earlier_primary_are_refused() {
 
 #[test]
 fn a_filled_store_goes_on_where_its_rows_end() {
-    let disk = CrashDisk::new(1 << 30);
+    let disk = new_disk(1, LARGE_BYTES);
     Kv::create(&disk, DIR, &small_options()).expect("an empty disk takes a store");
     let sim = Sim::new(1, &disk);
     let options = KvOptions { tail_bytes_max: 1 << 20, ..small_options() };
@@ -237,7 +236,7 @@ fn a_filled_store_goes_on_where_its_rows_end() {
 
 #[test]
 fn nothing_is_answered_before_the_other_members_have_it() {
-    let disk = CrashDisk::new(1 << 30);
+    let disk = new_disk(1, LARGE_BYTES);
     Kv::create(&disk, DIR, &small_options()).expect("an empty disk takes a store");
     let sim = Sim::new(1, &disk);
     let options = KvOptions { tail_bytes_max: 1 << 20, ..small_options() };

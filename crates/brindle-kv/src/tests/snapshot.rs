@@ -2,8 +2,7 @@
 
 use bytes::Bytes;
 
-use super::disk::CrashDisk;
-use super::sim::Sim;
+use super::sim::{LARGE_BYTES, Sim, new_disk};
 use super::{DIR, put, small_options};
 use crate::{Batch, Kv};
 
@@ -20,7 +19,7 @@ fn all(snapshot: &crate::Snapshot) -> Vec<(Bytes, Bytes)> {
 
 #[test]
 fn a_moment_stays_as_it_was() {
-    let disk = CrashDisk::new(1 << 30);
+    let disk = new_disk(1, LARGE_BYTES);
     Kv::create(&disk, DIR, &small_options()).expect("an empty disk takes a store");
     let sim = Sim::new(1, &disk);
     let (kv, _) = Kv::open(sim.seams.clone(), DIR, small_options()).expect("a new store opens");
@@ -49,7 +48,7 @@ fn a_moment_stays_as_it_was() {
 
 #[test]
 fn a_store_in_place_of_a_lost_one_begins_above_its_terms() {
-    let disk = CrashDisk::new(1 << 30);
+    let disk = new_disk(1, LARGE_BYTES);
     Kv::create_above(&disk, DIR, &small_options(), 41).expect("an empty disk takes a store");
     let sim = Sim::new(1, &disk);
     let (kv, _) = Kv::open(sim.seams.clone(), DIR, small_options()).expect("a new store opens");

@@ -1,10 +1,10 @@
 //! A full device: what frees space goes on, everything else is refused, and nothing is lost.
 
 use crate::{Batch, Kv, KvOptions};
+use brindle_sim::SplitMix;
 use brindle_types::Code;
 
-use super::disk::CrashDisk;
-use super::sim::{Chance, Sim};
+use super::sim::{Sim, new_disk};
 use super::{DIR, put, small_options};
 
 fn deletion(key: &str) -> Batch {
@@ -16,7 +16,7 @@ fn deletion(key: &str) -> Batch {
 
 #[test]
 fn a_full_device_takes_deletions_only_and_recovers() {
-    let disk = CrashDisk::new(16 << 20);
+    let disk = new_disk(1, 16 << 20);
     Kv::create(&disk, DIR, &small_options()).expect("an empty disk takes a store");
     let sim = Sim::new(1, &disk);
     let (kv, _) = Kv::open(sim.seams.clone(), DIR, small_options()).expect("a new store opens");
@@ -26,7 +26,7 @@ fn a_full_device_takes_deletions_only_and_recovers() {
     }
     sim.run(kv.checkpoint()).expect("there is room");
     // Other files fill the device to within less than the reserve.
-    disk.set_capacity(disk.used() + (200 << 10));
+    disk.set_capacity_bytes(Some(disk.used_bytes() + (200 << 10)));
     sim.pass_ms(10);
     let mut refused = None;
     for n in 0..200 {
@@ -49,13 +49,13 @@ fn a_full_device_takes_deletions_only_and_recovers() {
     }
     assert_eq!(kv.failed(), None);
     assert_eq!(kv.scan(b"", None, 1000).expect("readable").len(), accepted);
-    disk.set_capacity(64 << 20);
+    disk.set_capacity_bytes(Some(64 << 20));
     sim.pass_ms(3000);
     let pos = kv.append(put("y", "1")).expect("there is room again");
     sim.run(kv.wait_reply(pos)).expect("there is room again");
     sim.run(kv.checkpoint()).expect("there is room again");
     drop(kv);
-    let disk = disk.power_cut(&mut super::sim::Chance::new(3));
+    let disk = disk.power_cut();
     let sim = Sim::new(2, &disk);
     let (kv, _) = Kv::open(sim.seams.clone(), DIR, small_options()).expect("nothing is damaged");
     assert_eq!(kv.scan(b"", None, 1000).expect("readable").len(), accepted + 1);
@@ -65,7 +65,7 @@ fn a_full_device_takes_deletions_only_and_recovers() {
 /// reads go on.
 #[test]
 fn without_any_space_the_spare_segment_still_takes_deletions() {
-    let disk = CrashDisk::new(16 << 20);
+    let disk = new_disk(1, 16 << 20);
     Kv::create(&disk, DIR, &small_options()).expect("an empty disk takes a store");
     let sim = Sim::new(1, &disk);
     let (kv, _) = Kv::open(sim.seams.clone(), DIR, small_options()).expect("a new store opens");
@@ -75,7 +75,7 @@ fn without_any_space_the_spare_segment_still_takes_deletions() {
     }
     sim.run(kv.checkpoint()).expect("there is room");
     sim.pass_ms(3000);
-    disk.set_capacity(disk.used());
+    disk.set_capacity_bytes(Some(disk.used_bytes()));
     let mut deletions = 0;
     let exhausted = loop {
         match kv.append(deletion(&format!("k{:03}", deletions % 600))) {
@@ -93,12 +93,12 @@ fn without_any_space_the_spare_segment_still_takes_deletions() {
     assert_eq!(kv.failed(), None);
     assert_eq!(kv.append(put("y", "1")).expect_err("full").code, Code::MdtFull);
     assert_eq!(kv.scan(b"k", None, 1000).expect("readable").len(), 0);
-    disk.set_capacity(64 << 20);
+    disk.set_capacity_bytes(Some(64 << 20));
     sim.pass_ms(5000);
     let pos = kv.append(put("y", "1")).expect("there is room again");
     sim.run(kv.wait_synced(pos)).expect("there is room again");
     sim.run(kv.checkpoint()).expect("there is room again");
-    let disk = disk.power_cut(&mut super::sim::Chance::new(3));
+    let disk = disk.power_cut();
     let sim = Sim::new(2, &disk);
     let (kv, _) = Kv::open(sim.seams.clone(), DIR, small_options()).expect("nothing is damaged");
     assert_eq!(kv.scan(b"", None, 1000).expect("readable").len(), 1);
@@ -107,7 +107,7 @@ fn without_any_space_the_spare_segment_still_takes_deletions() {
 /// The checkpoint file does not shrink; what removed rows leave in it is space all the same.
 #[test]
 fn removing_rows_makes_room_for_others_on_a_full_device() {
-    let disk = CrashDisk::new(6 << 20);
+    let disk = new_disk(1, 6 << 20);
     Kv::create(&disk, DIR, &small_options()).expect("an empty disk takes a store");
     let sim = Sim::new(1, &disk);
     let (kv, _) = Kv::open(sim.seams.clone(), DIR, small_options()).expect("a new store opens");
@@ -163,8 +163,8 @@ fn empty(sim: &Sim, kv: &Kv) {
 fn reclaiming_space_may_die_anywhere() {
     let (mut died, mut compacted) = (0, 0);
     for seed in 0..12 {
-        let mut chance = Chance::new(seed);
-        let disk = CrashDisk::new(3 << 20);
+        let mut chance = SplitMix::new(seed);
+        let disk = new_disk(seed, 3 << 20);
         Kv::create(&disk, DIR, &full_options()).expect("an empty disk takes a store");
         let sim = Sim::new(seed, &disk);
         let (kv, _) = Kv::open(sim.seams.clone(), DIR, full_options()).expect("a new store opens");
@@ -183,7 +183,7 @@ fn reclaiming_space_may_die_anywhere() {
         died += u64::from(disk.is_dead());
         sim.kill_tasks();
         drop(kv);
-        let disk = if seed % 2 == 0 { disk.power_cut(&mut chance) } else { disk.kill() };
+        let disk = if seed % 2 == 0 { disk.power_cut() } else { disk.kill() };
         let sim = Sim::new(seed + 1000, &disk);
         let (kv, _) = Kv::open(sim.seams.clone(), DIR, full_options())
             .unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
@@ -236,7 +236,7 @@ fn full_options() -> KvOptions {
 /// A checkpoint of deletions all over the tree rewrites most of its pages: more than a full device has at once.
 #[test]
 fn deleting_all_over_a_full_store_needs_no_more_space_than_there_is() {
-    let disk = CrashDisk::new(6 << 20);
+    let disk = new_disk(1, 6 << 20);
     Kv::create(&disk, DIR, &full_options()).expect("an empty disk takes a store");
     let sim = Sim::new(1, &disk);
     let (kv, _) = Kv::open(sim.seams.clone(), DIR, full_options()).expect("a new store opens");
@@ -252,8 +252,8 @@ fn deleting_all_over_a_full_store_needs_no_more_space_than_there_is() {
 fn a_checkpoint_in_pieces_may_die_anywhere() {
     let mut in_pieces = 0;
     for seed in 0..8 {
-        let mut chance = Chance::new(seed);
-        let disk = CrashDisk::new(5 << 20);
+        let mut chance = SplitMix::new(seed);
+        let disk = new_disk(seed, 5 << 20);
         Kv::create(&disk, DIR, &full_options()).expect("an empty disk takes a store");
         let sim = Sim::new(seed, &disk);
         let (kv, _) = Kv::open(sim.seams.clone(), DIR, full_options()).expect("a new store opens");
@@ -270,7 +270,7 @@ fn a_checkpoint_in_pieces_may_die_anywhere() {
         let cut = seed % 2 == 0;
         sim.kill_tasks();
         drop(kv);
-        let disk = if cut { disk.power_cut(&mut chance) } else { disk.kill() };
+        let disk = if cut { disk.power_cut() } else { disk.kill() };
         let sim = Sim::new(seed + 1000, &disk);
         let (kv, _) = Kv::open(sim.seams.clone(), DIR, full_options())
             .unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));

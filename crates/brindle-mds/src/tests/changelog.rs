@@ -346,7 +346,7 @@ fn while_the_device_is_full_it_does_not_grow() {
         for n in 0..50 {
             rig.mkdir(Ino::ROOT, &format!("d{n}")).await.expect("made");
         }
-        *rig.disk.free_bytes.lock() = Some(1 << 20);
+        rig.disk.set_room_bytes(Some(1 << 20));
         let mut refused = 0;
         for n in 0..200_000 {
             if code(rig.mkdir(Ino::ROOT, &format!("e{n}")).await) == Some(Code::MdtFull) {

@@ -1,6 +1,5 @@
 //! Tests drive an MDT directly: a memory disk, simulated clients and OSTs.
 
-mod disk;
 mod extremes;
 mod rig;
 

@@ -581,7 +581,7 @@ fn a_full_device_still_lets_go() {
         let rig = Rig::new().await;
         let f = file(&rig, TOP, "f").await;
         rig.mkdir(TOP, "d").await.expect("made");
-        *rig.disk.free_bytes.lock() = Some(1 << 20);
+        rig.disk.set_room_bytes(Some(1 << 20));
         let mut refused = None;
         for n in 0..200_000 {
             refused = code(rig.create(A, TOP, &format!("x{n}"), RW).await);

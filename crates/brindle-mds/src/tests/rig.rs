@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use brindle_layout::Candidate;
+use brindle_sim::{DiskModel, SimDisk, Survival};
 use brindle_stdx::real::{RealClock, RealRng, TokioSpawn};
 use brindle_stdx::{BoxFuture, Seams};
 use brindle_types::attr::Time;
@@ -27,7 +28,6 @@ use brindle_wire::{Cred, Message, Op};
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use super::disk::MemDisk;
 use crate::ask::{Notifier, not_connected};
 use crate::config::{Config, Identity};
 use crate::dispatch::dispatch;
@@ -298,9 +298,17 @@ impl FakeOsts {
     }
 }
 
+/// A disk whose power cuts take everything that was not synced, with the directory of the MDT on it.
+pub fn new_disk() -> SimDisk {
+    let model = DiskModel { survival: Survival::Nothing, block_bytes: 4096, ..DiskModel::default() };
+    let disk = SimDisk::new(1, model);
+    disk.put_dir(DIR);
+    disk
+}
+
 /// One MDT with its surroundings.
 pub struct Rig {
-    pub disk: Arc<MemDisk>,
+    pub disk: SimDisk,
     pub clients: Arc<Clients>,
     pub osts: Arc<FakeOsts>,
     pub mdt: Arc<Mdt>,
@@ -329,12 +337,12 @@ pub fn run<T>(test: impl Future<Output = T>) -> T {
 impl Rig {
     /// A new MDT with two sessions.
     pub async fn new() -> Rig {
-        let disk = Arc::new(MemDisk::default());
+        let disk = new_disk();
         let seams = Seams {
             clock: Arc::new(RealClock),
             rng: Arc::new(RealRng),
             tasks: Arc::new(TokioSpawn(tokio::runtime::Handle::current())),
-            disk: disk.clone(),
+            disk: Arc::new(disk.clone()),
         };
         crate::format::make_store(&seams, DIR, &identity()).await.expect("formatted");
         let (clients, osts) = (Arc::new(Clients::default()), Arc::new(FakeOsts::default()));
@@ -381,8 +389,8 @@ impl Rig {
 
     /// Puts an empty disk in place of the MDT's.
     pub fn new_disk(&mut self) {
-        self.disk = Arc::new(MemDisk::default());
-        self.seams.disk = self.disk.clone();
+        self.disk = new_disk();
+        self.seams.disk = Arc::new(self.disk.clone());
     }
 
     /// Starts the MDT from what is on the disk.
@@ -410,7 +418,8 @@ impl Rig {
 
     /// Loses what was not synced and starts again.
     pub async fn power_cut(&mut self) {
-        self.disk.power_cut();
+        self.disk = self.disk.power_cut();
+        self.seams.disk = Arc::new(self.disk.clone());
         self.mdt = open(&self.seams, &self.clients, &self.osts).await.expect("opened again");
     }
 

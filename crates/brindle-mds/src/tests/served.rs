@@ -22,7 +22,6 @@ use brindle_wire::version::PeerKind;
 use brindle_wire::{Message, Op};
 use parking_lot::Mutex;
 
-use super::disk::MemDisk;
 use super::rig::{RO, RW, code, create_req, root};
 use crate::{Config, Handle};
 
@@ -159,7 +158,7 @@ impl Cluster {
             clock: Arc::new(RealClock),
             rng: Arc::new(RealRng),
             tasks: Arc::new(TokioSpawn(tokio::runtime::Handle::current())),
-            disk: Arc::new(MemDisk::default()),
+            disk: Arc::new(super::rig::new_disk()),
         };
         let transport: Arc<dyn Transport> = Arc::new(TcpTransport::new(seams.clone()));
         let service = Arc::new(FakeMgs(seams.clone()));

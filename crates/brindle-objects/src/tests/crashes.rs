@@ -148,7 +148,7 @@ fn run(seed: u64) -> u64 {
     let b = Bench::new(seed);
     let mut run = Run { b, seed, random: seed ^ 0x5eed, versions: vec![Image::empty()], resummed: 0 };
     for _ in 0..4 {
-        let ops_to_live = run.draw(120) + 1;
+        let ops_to_live = run.draw(120);
         run.b.disk.die_after(ops_to_live);
         let mut alive = true;
         for _ in 0..25 {

@@ -11,7 +11,7 @@ fn other(n: u32) -> ObjectId {
 #[test]
 fn a_full_target_refuses_writes_and_keeps_what_it_has() {
     let mut b = Bench::new(5);
-    b.disk.limit(60 << 20);
+    b.disk.set_capacity_bytes(Some(60 << 20));
     let chunk = noise(1, 1 << 20);
     let mut written = 0;
     let fault = loop {
@@ -42,10 +42,10 @@ fn running_out_of_blocks_in_the_middle_never_leaves_a_wrong_checksum() {
     for room_pages in 0..12 {
         let b = Bench::new(6);
         b.write(0, &noise(1, 10_000)).expect("written");
-        let space = brindle_stdx::Disk::space(&*b.disk, "/ost").expect("space");
+        let space = brindle_stdx::Disk::space(&b.disk, "/ost").expect("space");
         b.clock.advance_ms(1);
         let used = space.total_bytes - space.available_bytes;
-        b.disk.limit(used + room_pages * 4096);
+        b.disk.set_capacity_bytes(Some(used + room_pages * 4096));
         // The store still believes in the room that it asked for a moment ago.
         let outcome = b.write(8192, &noise(2, 30_000));
         let data = b.read(0, 1 << 20).expect("every block verifies");

@@ -69,7 +69,7 @@ fn a_power_cut_of_all_blesses_no_rot_that_another_member_has_whole() {
 #[test]
 fn a_kill_blesses_no_rot_in_what_was_in_flight() {
     let (mut kills, mut taken) = (0, 0);
-    for operation in 1..12 {
+    for operation in 0..12 {
         let (mut a, b, data) = members(1, 100_000);
         a.disk.flip(&file(), data_pos(5 * BLOCK + 7));
         a.disk.die_after(operation);

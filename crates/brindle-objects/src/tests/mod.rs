@@ -13,18 +13,38 @@ mod verify;
 
 use std::sync::Arc;
 
+use brindle_sim::{DiskModel, ManualClock, SimDisk, Survival};
 use brindle_stdx::crc;
 use brindle_types::{Fault, Ino, ObjectId, Pair};
 use brindle_wire::oss::Ticket;
 use bytes::Bytes;
 
-use crate::crash_disk::{CrashDisk, TestClock, block_on, seams};
+use crate::format::BLOCK;
 use crate::{Changed, ObjectStore, PunchOp, ReadOut, Replies, StoreConfig, WriteOp};
+
+/// A disk whose power cuts keep any version of each sector, length and name, with the directory of the OST on it.
+pub(crate) fn new_disk(seed: u64) -> SimDisk {
+    let model = DiskModel {
+        survival: Survival::Any,
+        tears_renames: true,
+        block_bytes: BLOCK,
+        ..DiskModel::default()
+    };
+    let disk = SimDisk::new(seed, model);
+    disk.put_dir("/ost");
+    disk
+}
+
+/// Runs a future that waits for nothing outside.
+pub(crate) fn block_on<T>(work: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    runtime.block_on(work)
+}
 
 /// A store over a disk that forgets, and what a test does with it.
 pub(crate) struct Bench {
-    pub disk: Arc<CrashDisk>,
-    pub clock: Arc<TestClock>,
+    pub disk: SimDisk,
+    pub clock: Arc<ManualClock>,
     pub store: Arc<ObjectStore>,
     pub ticket: Ticket,
     pub replies: Replies,
@@ -42,35 +62,35 @@ pub(crate) fn pair(n: u64) -> Pair {
 
 impl Bench {
     pub fn new(seed: u64) -> Bench {
-        let disk = CrashDisk::new(seed);
-        let clock = Arc::new(TestClock::default());
+        let disk = new_disk(seed);
+        let clock = Arc::new(ManualClock::default());
         let store = Bench::open(&disk, &clock).expect("a new store opens");
         Bench { disk, clock, store, ticket: Ticket::default(), replies: Replies::Written, is_member: false }
     }
 
-    pub fn open(disk: &Arc<CrashDisk>, clock: &Arc<TestClock>) -> Result<Arc<ObjectStore>, Fault> {
+    pub fn open(disk: &SimDisk, clock: &Arc<ManualClock>) -> Result<Arc<ObjectStore>, Fault> {
         Bench::open_with(disk, clock, (Replies::Written, false))
     }
 
     pub fn open_with(
-        disk: &Arc<CrashDisk>,
-        clock: &Arc<TestClock>,
+        disk: &SimDisk,
+        clock: &Arc<ManualClock>,
         (replies, is_member): (Replies, bool),
     ) -> Result<Arc<ObjectStore>, Fault> {
         let config = StoreConfig { root: "/ost".into(), fs_id: FS_ID, replies, is_member };
-        block_on(ObjectStore::open(seams(disk.clone(), clock.clone()), config))
+        block_on(ObjectStore::open(clock.seams(Arc::new(disk.clone())), config))
     }
 
     /// The process dies and a new one starts.
     pub fn restart(&mut self) {
-        self.disk.revive();
+        self.disk = self.disk.kill();
         let how = (self.replies, self.is_member);
         self.store = Bench::open_with(&self.disk, &self.clock, how).expect("a store opens after a kill");
     }
 
     /// The power fails.
     pub fn power_cut(&mut self) {
-        self.disk.power_cut();
+        self.disk = self.disk.power_cut();
         let how = (self.replies, self.is_member);
         self.store = Bench::open_with(&self.disk, &self.clock, how).expect("a store opens after a power cut");
     }

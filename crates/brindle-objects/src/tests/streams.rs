@@ -4,6 +4,7 @@ use super::*;
 use crate::format::{BLOCK, REGION};
 use crate::write::DIRECT_BYTES_MIN;
 use crate::writeback_hint::EARLY_BYTES;
+use brindle_sim::DiskOp;
 
 /// Bytes that begin `head` bytes behind the start of a page of memory.
 fn placed(head: usize, bytes: &[u8]) -> Bytes {
@@ -113,7 +114,7 @@ fn stream(b: &Bench, from: u64, len: u64) {
 fn what_the_device_does_not_have_yet_is_read_from_the_page_cache() {
     let b = Bench::new(9);
     stream(&b, 0, 1 << 20);
-    b.disk.stale_direct();
+    b.disk.make_direct_reads_stale();
     assert_eq!(b.read(0, 1 << 20).expect("read"), noise(7, 1 << 20));
     assert_eq!(b.stat("damaged_blocks"), 0);
     assert_eq!(b.stat("direct_read_bytes"), 1 << 20, "it was tried");
@@ -151,7 +152,7 @@ fn what_an_early_sync_could_not_write_is_told_to_those_who_wrote_it() {
     let b = Bench::new(6);
     stream(&b, 0, EARLY_BYTES);
     let term = b.store.boot_term();
-    b.disk.fail_syncs(1);
+    b.disk.fail_next(DiskOp::SyncFile, 1);
     assert!(block_on(b.store.sync_early_once()));
     assert!(
         b.sync().expect("what can be synced is") > term,

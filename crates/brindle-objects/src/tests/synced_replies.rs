@@ -1,6 +1,7 @@
 //! Replies that wait for syncs: whatever the moment of a power cut, a kill or a failed sync, nothing that was answered is
 //! lost, and no request that was answered is executed again.
 
+use brindle_sim::DiskOp;
 use std::collections::BTreeMap;
 
 use brindle_types::{Code, SessionId};
@@ -119,7 +120,7 @@ fn synced_bench(seed: u64) -> Bench {
 impl Run {
     fn new(seed: u64) -> Run {
         let b = synced_bench(seed);
-        b.disk.slow_syncs();
+        b.disk.set_sync_pauses(1);
         let nothing =
             || Known { bytes: vec![0; SPACE], maybe: vec![None; SPACE], truncate_epoch: Pair::ZERO };
         let known = (0..OBJECTS).map(|n| (object(n), nothing())).collect();
@@ -271,11 +272,11 @@ fn run(seed: u64) {
     for _ in 0..4 {
         let is_dying = run.draw(3) > 0;
         if is_dying {
-            let ops_to_live = run.draw(250) + 1;
+            let ops_to_live = run.draw(250);
             run.b.disk.die_after(ops_to_live);
         } else {
-            let good_syncs = run.draw(40) as u32;
-            run.b.disk.fail_sync_after(good_syncs);
+            let good_syncs = run.draw(40);
+            run.b.disk.fail_later(DiskOp::SyncFile, good_syncs, 1);
         }
         let mut alive = true;
         for _ in 0..12 {
@@ -285,7 +286,7 @@ fn run(seed: u64) {
             }
         }
         assert!(alive || is_dying || run.b.store.has_ended(), "seed {seed}: a failed sync ends the store");
-        run.b.disk.fail_syncs(0);
+        run.b.disk.fail_next(DiskOp::SyncFile, 0);
         run.crash();
     }
 }
@@ -321,7 +322,7 @@ fn a_failed_sync_ends_the_store_and_its_successor_goes_on() {
         let mut b = synced_bench(1);
         block_on(write_of(1, 1, 11).serve(b.store.clone())).expect("answered");
         let term = b.store.boot_term();
-        b.disk.fail_sync_after(good_syncs);
+        b.disk.fail_later(DiskOp::SyncFile, good_syncs, 1);
         assert!(b.store.until_failed().now_or_never().is_none());
         let request = Request { object: object(3), ..write_of(2, 1, 22) };
         let refused = block_on(request.serve(b.store.clone())).expect_err("not on the disk");

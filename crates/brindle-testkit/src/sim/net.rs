@@ -13,7 +13,8 @@ use brindle_net::{Connection, NetError};
 use brindle_types::Nid;
 use brindle_wire::frame::Frame;
 
-use super::exec::Group;
+use brindle_sim::Group;
+
 use super::world::Shared;
 
 mod ends;
@@ -156,11 +157,10 @@ impl Net {
 impl Shared {
     /// Arrival time of a message of `bytes` that leaves now, if nothing is in its way.
     fn arrival_ns(&self, config: &NetConfig, bytes: usize) -> u64 {
-        let mut exec = self.exec.lock();
-        let slow = exec.rng.one_in(config.slow_one_in);
+        let slow = self.sim.rng().one_in(config.slow_one_in);
         let longest_us = if slow { config.slow_max_us } else { config.latency_max_us };
-        let travel_ns = exec.rng.between(config.latency_min_us * 1_000, longest_us * 1_000);
-        exec.now_ns() + travel_ns + bytes as u64 / BYTES_PER_NS
+        let travel_ns = self.sim.rng().between(config.latency_min_us * 1_000, longest_us * 1_000);
+        self.sim.now_ns() + travel_ns + bytes as u64 / BYTES_PER_NS
     }
 
     /// Puts a parcel on its way from end `end` of a connection, behind all that is there already.
@@ -180,7 +180,7 @@ impl Shared {
 
     /// Delivers what is due in the pipe of end `end`, as far as the way is open.
     fn arrive(self: &Arc<Self>, id: u64, end: usize) {
-        let now_ns = self.now_ns();
+        let now_ns = self.sim.now_ns();
         let mut net = self.net.lock();
         let mut wakers = Vec::new();
         let mut dropped = Vec::new();
@@ -225,14 +225,14 @@ impl Shared {
             }
             Parcel::Frame(frame) => {
                 let h = &frame.header;
-                let mut trace = self.trace.lock();
+                let mut trace = self.sim.trace();
                 let sums = [u64::from(h.body_crc), u64::from(h.bulk_crc)];
                 trace.event("frame", &[id, end as u64, h.kind as u64, h.op.into(), h.xid, sums[0], sums[1]]);
                 trace.count("frames");
                 trace.line(|| {
                     let (from, to) = (&conn.nodes[end], &conn.nodes[1 - end]);
                     let (kind, op, slot, seq) = (h.kind, h.op, h.slot, h.sequence);
-                    let (now_ns, xid, bulk) = (self.now_ns(), h.xid, h.bulk_len);
+                    let (now_ns, xid, bulk) = (self.sim.now_ns(), h.xid, h.bulk_len);
                     format!("{now_ns:>15} {from} -> {to} #{id} {kind:?} op {op} xid {xid} slot {slot}.{seq} bulk {bulk}")
                 });
                 drop(trace);

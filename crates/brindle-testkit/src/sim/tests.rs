@@ -1,6 +1,5 @@
 //! Promises of the simulator.
 
-mod disk;
 mod network;
 mod tasks;
 mod workload;

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use brindle_net::{RemovedKeys, Transport};
 use brindle_stdx::{Mono, Seams};
@@ -11,43 +10,19 @@ use brindle_wire::mgs::id_map::MappedNodemap;
 use brindle_wire::mgs::nodemap::Nodemap;
 use parking_lot::Mutex;
 
-use super::disk::{Disk, DiskControl, SimDisk};
-use super::exec::{Exec, Group, Stuck};
-use super::net::{Direction, Net, NetConfig, SimTransport};
-use super::rng::{SplitMix, mix, mix_text};
-use super::seams::{SimClock, SimRng, SimSpawn, Skew};
-use super::trace::Trace;
+use brindle_sim::rng::mix;
+use brindle_sim::{Crash, Node, Sim, SimDisk, SplitMix, Stuck};
 
-/// Longest time that a host needs to boot after a power cut, on its monotonic clock.
-const BOOT_MAX_NS: u64 = 100_000_000_000;
-/// Civil clocks of nodes differ by at most this at first.
-const WALL_SKEW_MAX_MS: u64 = 500;
+use super::net::{Direction, Net, NetConfig, SimTransport};
 
 /// State of the simulation.
 pub(super) struct Shared {
-    pub seed: u64,
-    pub exec: Mutex<Exec>,
+    pub sim: Arc<Sim>,
     pub net: Mutex<Net>,
-    pub trace: Mutex<Trace>,
     pub nodes: Mutex<BTreeMap<String, Node>>,
     choices: Mutex<SplitMix>,
     /// Removed hosts and nodemaps, as all servers know them.
     pub hosts: Arc<RemovedKeys>,
-}
-
-pub(super) struct Node {
-    group: Arc<Group>,
-    disk: Arc<Mutex<Disk>>,
-    skew: Arc<Skew>,
-}
-
-/// Way in which a node goes down.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Crash {
-    /// kill -9: the process is gone, its host goes on.
-    Kill,
-    /// The host goes dark; what was not synced may be lost.
-    PowerCut,
 }
 
 /// The seams of one incarnation of a node.
@@ -80,8 +55,8 @@ impl Drop for Owner {
 impl Owner {
     fn end(&self) {
         let nodes = std::mem::take(&mut *self.0.nodes.lock());
-        nodes.values().for_each(|node| self.0.end_group(&node.group));
-        let timers = self.0.exec.lock().forget_timers();
+        nodes.values().for_each(|node| self.0.sim.end_group(node.group()));
+        let timers = self.0.sim.forget_timers();
         let net = std::mem::take(&mut *self.0.net.lock());
         drop((nodes, timers));
         // Halves of connections that wait to be accepted look for the network when they are dropped.
@@ -93,10 +68,8 @@ impl World {
     /// A world without nodes, in which everything follows from `seed`.
     pub fn new(seed: u64) -> World {
         let shared = Shared {
-            seed,
-            exec: Mutex::new(Exec::new(mix(seed, 1))),
+            sim: Sim::new(seed),
             net: Mutex::default(),
-            trace: Mutex::default(),
             nodes: Mutex::default(),
             choices: Mutex::new(SplitMix::new(mix(seed, 2))),
             hosts: Arc::default(),
@@ -128,50 +101,28 @@ impl World {
 
     /// The seed.
     pub fn seed(&self) -> u64 {
-        self.shared.seed
+        self.shared.sim.seed()
     }
 
     /// The running incarnation of a node; a node of a new name is made.
     pub fn node(&self, name: &str) -> NodeSeams {
         let mut nodes = self.shared.nodes.lock();
-        if !nodes.contains_key(name) {
-            let seed = mix_text(self.shared.seed, name);
-            let mut rng = SplitMix::new(mix(seed, 3));
-            let skew = Skew::default();
-            skew.mono_ns.store(rng.below(BOOT_MAX_NS), Ordering::Relaxed);
-            let wall_ms = rng.below(2 * WALL_SKEW_MAX_MS) as i64 - WALL_SKEW_MAX_MS as i64;
-            skew.wall_ns.store(wall_ms * 1_000_000, Ordering::Relaxed);
-            let node = Node { group: Group::new(name, 1), disk: Disk::new(name, seed), skew: Arc::new(skew) };
-            nodes.insert(name.to_owned(), node);
-        }
-        self.seams(&nodes[name])
+        let node = nodes.entry(name.to_owned()).or_insert_with(|| Node::new(&self.shared.sim, name));
+        self.seams(node)
     }
 
     fn seams(&self, node: &Node) -> NodeSeams {
-        let (shared, group) = (self.shared.clone(), node.group.clone());
-        let clock = Arc::new(SimClock { shared: shared.clone(), skew: node.skew.clone() });
-        let rng = SplitMix::new(mix(mix_text(mix(shared.seed, 4), &group.node), group.number));
-        let disk = SimDisk {
-            shared: shared.clone(),
-            group: group.clone(),
-            disk: node.disk.clone(),
-            clock: clock.clone(),
-        };
+        let (shared, group) = (self.shared.clone(), node.group().clone());
         NodeSeams {
-            name: group.node.clone(),
-            seams: Seams {
-                clock,
-                rng: Arc::new(SimRng(Mutex::new(rng))),
-                tasks: Arc::new(SimSpawn { shared: shared.clone(), group: group.clone() }),
-                disk: Arc::new(disk),
-            },
+            name: group.node().to_owned(),
+            seams: node.seams(),
             transport: Arc::new(SimTransport { shared, group }),
         }
     }
 
     /// Whether the node runs (was made or restarted, and not killed since).
     pub fn is_running(&self, name: &str) -> bool {
-        self.shared.nodes.lock().get(name).is_some_and(|n| n.group.is_alive())
+        self.shared.nodes.lock().get(name).is_some_and(|n| n.group().is_alive())
     }
 
     /// kill -9: the node's tasks are gone; what it wrote stays. The other ends of its connections see them close.
@@ -190,25 +141,24 @@ impl World {
         if self.is_running(name) {
             self.kill(name);
         }
-        self.shared.note("restart", name);
+        self.shared.sim.note("restart", name);
         self.shared.host_is_back(name);
         let mut nodes = self.shared.nodes.lock();
         let node = nodes.get_mut(name).expect("the node exists");
-        node.group = Group::new(name, node.group.number + 1);
+        node.restart();
         self.seams(node)
     }
 
     /// Crashes a node between two of its disk operations: after `ops` more that change or sync something. Forgotten
     /// when the node goes down before.
     pub fn crash_after(&self, name: &str, ops: u64, how: Crash) {
-        let control = self.disk(name);
+        let disk = self.disk(name);
         let (shared, name) = (self.shared.clone(), name.to_owned());
-        control.fail_after(ops);
-        control.on_freeze(move || {
+        disk.die_after_and(ops, move || {
             // The disk is locked here; the crash comes as the next event.
-            let now_ns = shared.now_ns();
+            let now_ns = shared.sim.now_ns();
             shared.act_at(now_ns, move |shared| {
-                shared.note("disk crash point", &name);
+                shared.sim.note("disk crash point", &name);
                 shared.crash(&name, how);
             });
         });
@@ -216,24 +166,24 @@ impl World {
 
     /// The node's process is stopped (SIGSTOP): none of its tasks runs for `ms`. Its host takes in what is sent to it; clocks go on.
     pub fn stand_still(&self, name: &str, ms: u64) {
-        let group = self.shared.nodes.lock()[name].group.clone();
-        self.shared.note("stands still", &format!("{name} {ms}"));
+        let group = self.shared.nodes.lock()[name].group().clone();
+        self.shared.sim.note("stands still", &format!("{name} {ms}"));
         group.stand_still();
         let name = name.to_owned();
-        self.shared.act_at(self.shared.now_ns() + ms * 1_000_000, move |shared| {
-            shared.note("goes on", &name);
+        self.shared.act_at(self.shared.sim.now_ns() + ms * 1_000_000, move |shared| {
+            shared.sim.note("goes on", &name);
             group.go_on();
         });
     }
 
     /// Whether the node's process is stopped.
     pub fn is_still(&self, name: &str) -> bool {
-        self.shared.nodes.lock().get(name).is_some_and(|node| node.group.is_still())
+        self.shared.nodes.lock().get(name).is_some_and(|node| node.group().is_still())
     }
 
     /// Cuts the way between two nodes. Frames wait; connections end after some seconds.
     pub fn partition(&self, a: &str, b: &str, direction: Direction) {
-        self.shared.note("partition", &format!("{a} {b} {direction:?}"));
+        self.shared.sim.note("partition", &format!("{a} {b} {direction:?}"));
         self.shared.cut(a, b, direction);
     }
 
@@ -245,34 +195,33 @@ impl World {
 
     /// Opens the way between two nodes again.
     pub fn heal_between(&self, a: &str, b: &str) {
-        self.shared.note("heal", &format!("{a} {b}"));
+        self.shared.sim.note("heal", &format!("{a} {b}"));
         self.shared.open_way(a, b);
     }
 
     /// Opens every way again.
     pub fn heal(&self) {
-        self.shared.note("heal", "all");
+        self.shared.sim.note("heal", "all");
         self.shared.open_all_ways();
     }
 
     /// Breaks the connections between two nodes; part of what was on its way arrives. Returns how many there were.
     pub fn break_connections(&self, a: &str, b: &str) -> usize {
-        self.shared.note("connection break", &format!("{a} {b}"));
+        self.shared.sim.note("connection break", &format!("{a} {b}"));
         self.shared.break_connections(a, b)
     }
 
     /// Breaks the connections from `a` to `b` at `a`'s end only; what is on its way to `b` comes late, and then `b` hears
     /// of the break. Returns how many there were.
     pub fn break_late(&self, a: &str, b: &str, late_ms: u64) -> usize {
-        self.shared.note("late frames of a broken connection", &format!("{a} {b} {late_ms}"));
+        self.shared.sim.note("late frames of a broken connection", &format!("{a} {b} {late_ms}"));
         self.shared.break_late(a, b, late_ms * 1_000_000)
     }
 
     /// Lets a node's civil time jump.
     pub fn jump_wall(&self, name: &str, ms: i64) {
-        self.shared.note("clock jump", name);
-        let nodes = self.shared.nodes.lock();
-        nodes[name].skew.wall_ns.fetch_add(ms * 1_000_000, Ordering::Relaxed);
+        self.shared.sim.note("clock jump", name);
+        self.shared.nodes.lock()[name].jump_wall(ms);
     }
 
     /// Sets the travel times of frames from now on.
@@ -281,15 +230,13 @@ impl World {
     }
 
     /// Hand on the disk of a node, which must exist.
-    pub fn disk(&self, name: &str) -> DiskControl {
-        let disk = self.shared.nodes.lock()[name].disk.clone();
-        DiskControl { shared: self.shared.clone(), disk }
+    pub fn disk(&self, name: &str) -> SimDisk {
+        self.shared.nodes.lock()[name].disk().clone()
     }
 
     /// Runs everything until `future` is done, for at most `limit_ms` of virtual time.
     pub fn run_until<F: Future>(&self, limit_ms: u64, future: F) -> Result<F::Output, Stuck> {
-        let until_ns = self.shared.now_ns().saturating_add(limit_ms.saturating_mul(1_000_000));
-        self.shared.run(until_ns, future)
+        self.shared.sim.run_until(limit_ms, future)
     }
 
     /// Runs everything for `ms` of virtual time.
@@ -300,7 +247,7 @@ impl World {
 
     /// The world's own time (nodes' clocks differ).
     pub fn now(&self) -> Mono {
-        Mono(self.shared.now_ns())
+        Mono(self.shared.sim.now_ns())
     }
 
     /// A random number below `n`, for the test's own choices.
@@ -310,58 +257,48 @@ impl World {
 
     /// Hash of everything that happened so far: equal for equal runs.
     pub fn trace_hash(&self) -> u64 {
-        self.shared.trace.lock().hash()
+        self.shared.sim.trace().hash()
     }
 
     /// Number of events and faults, by kind.
     pub fn counts(&self) -> BTreeMap<&'static str, u64> {
-        self.shared.trace.lock().counts()
+        self.shared.sim.trace().counts()
     }
 
     /// Keeps the last `lines_max` events as text from now on.
     pub fn keep_lines(&self, lines_max: usize) {
-        self.shared.trace.lock().keep_lines(lines_max);
+        self.shared.sim.trace().keep_lines(lines_max);
     }
 
     /// The events kept as text.
     pub fn lines(&self) -> Vec<String> {
-        self.shared.trace.lock().lines()
+        self.shared.sim.trace().lines()
     }
 }
 
 impl Shared {
-    fn note(&self, what: &'static str, detail: &str) {
-        let now_ns = self.now_ns();
-        let mut trace = self.trace.lock();
-        trace.event(what, &[mix_text(0, detail), now_ns]);
-        trace.count(what);
-        trace.line(|| format!("{now_ns:>15} *** {what} {detail}"));
+    /// Does something at a point in time.
+    pub(super) fn act_at(self: &Arc<Self>, at_ns: u64, action: impl FnOnce(&Arc<Shared>) + Send + 'static) {
+        // The simulation must not keep the world that holds it.
+        let shared = Arc::downgrade(self);
+        self.sim.act_at(at_ns, move || {
+            if let Some(shared) = shared.upgrade() {
+                action(&shared);
+            }
+        });
     }
 
     /// Takes a node down; nothing happens to one that is down.
     fn crash(self: &Arc<Self>, name: &str, how: Crash) {
-        let nodes = self.nodes.lock();
-        let node = nodes.get(name).expect("the node exists");
-        let (group, disk, skew) = (node.group.clone(), node.disk.clone(), node.skew.clone());
-        drop(nodes);
-        let runs = group.is_alive();
-        if !runs && how == Crash::Kill {
+        let node = self.nodes.lock().get(name).expect("the node exists").clone();
+        if !node.group().is_alive() && how == Crash::Kill {
             return;
         }
-        self.note(if how == Crash::Kill { "kill" } else { "power cut" }, name);
+        self.sim.note(if how == Crash::Kill { "kill" } else { "power cut" }, name);
         match how {
             Crash::Kill => self.process_died(name),
             Crash::PowerCut => self.host_died(name),
         }
-        self.end_group(&group);
-        let mut disk = disk.lock();
-        match how {
-            Crash::Kill => disk.process_died(),
-            Crash::PowerCut => {
-                disk.power_cut();
-                let boot_ns = self.exec.lock().rng.below(BOOT_MAX_NS);
-                skew.mono_ns.store(boot_ns, Ordering::Relaxed);
-            }
-        }
+        node.crash(how);
     }
 }

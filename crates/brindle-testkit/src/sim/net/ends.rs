@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use brindle_net::{Caller, Connection, FrameRx, FrameTx, Listener, NetError, RemovedKeys, Transport};
+use brindle_sim::rng::{mix, mix_text};
+use brindle_sim::{Group, Sleep};
 use brindle_stdx::BoxFuture;
 use brindle_types::Nid;
 use brindle_wire::earlier::{Protocols, trial};
 use brindle_wire::frame::{Frame, Header};
 
 use super::{Acceptor, BACKLOG_MAX, Conn, FIRST_FREE_PORT, Net, Parcel, Pipe, end_nid};
-use crate::sim::exec::{Group, Sleep};
-use crate::sim::rng::{mix, mix_text};
 use crate::sim::world::Shared;
 
 /// Attempts that one `connect` makes, a second apart, before it gives up.
@@ -45,7 +45,7 @@ impl Transport for SimTransport {
                     travel(&shared).await;
                     return outcome;
                 }
-                Sleep::new(shared.clone(), shared.now_ns() + RETRY_NS).await;
+                Sleep::new(shared.sim.clone(), shared.sim.now_ns() + RETRY_NS).await;
             }
             Err(NetError::TimedOut)
         })
@@ -56,7 +56,7 @@ impl Transport for SimTransport {
     }
 
     fn protocols(&self) -> Protocols {
-        let seed = self.shared.seed;
+        let seed = self.shared.sim.seed();
         if mix(seed, MIXED) % MIXED_EVERY != 0 {
             return Protocols::OURS;
         }
@@ -72,13 +72,13 @@ impl Transport for SimTransport {
 /// Waits as long as one message takes.
 async fn travel(shared: &Arc<Shared>) {
     let config = shared.net.lock().config.clone();
-    Sleep::new(shared.clone(), shared.arrival_ns(&config, 0)).await;
+    Sleep::new(shared.sim.clone(), shared.arrival_ns(&config, 0)).await;
 }
 
 impl Shared {
     /// An attempt; `None` when nothing answers.
     fn try_connect(self: &Arc<Self>, group: &Arc<Group>, nid: &Nid) -> Option<Result<Connection, NetError>> {
-        let own = group.node.clone();
+        let own = group.node().to_owned();
         let host = resolve(&nid.host, &own).to_owned();
         let known = self.nodes.lock().contains_key(&host);
         let mut net = self.net.lock();
@@ -114,12 +114,12 @@ impl Shared {
         if !group.is_alive() {
             return Err(NetError::Closed);
         }
-        if resolve(&nid.host, &group.node) != group.node {
-            return Err(NetError::Io(format!("{} is not an address of {}", nid.host, group.node)));
+        if resolve(&nid.host, group.node()) != group.node() {
+            return Err(NetError::Io(format!("{} is not an address of {}", nid.host, group.node())));
         }
         let mut net = self.net.lock();
-        let port = if nid.port == 0 { free_port(&net, &group.node) } else { nid.port };
-        let key = (group.node.clone(), port);
+        let port = if nid.port == 0 { free_port(&net, group.node()) } else { nid.port };
+        let key = (group.node().to_owned(), port);
         if net.listeners.get(&key).is_some_and(|l| l.group.is_alive()) {
             return Err(NetError::AddressInUse);
         }
@@ -127,7 +127,7 @@ impl Shared {
         let old = net.listeners.insert(key.clone(), acceptor);
         drop(net);
         drop(old);
-        let nid = Nid { host: group.node.clone(), port, rail: nid.rail };
+        let nid = Nid { host: group.node().to_owned(), port, rail: nid.rail };
         Ok(SimListener { shared: self.clone(), group: group.clone(), key, nid })
     }
 }

@@ -62,7 +62,7 @@ impl Shared {
     fn lose_tail(&self, net: &mut super::Net, id: u64, end: usize) {
         let Some(conn) = net.conns.get_mut(&id) else { return };
         let pipe = &mut conn.pipes[end];
-        let keep = self.exec.lock().rng.below(pipe.flight.len() as u64 + 1) as usize;
+        let keep = self.sim.rng().below(pipe.flight.len() as u64 + 1) as usize;
         for (_, parcel) in pipe.flight.drain(keep..) {
             if let Parcel::Frame(frame) = parcel {
                 pipe.bytes -= frame.wire_len();
@@ -81,7 +81,7 @@ impl Shared {
         }
         drop(net);
         let (a, b) = (a.to_owned(), b.to_owned());
-        let at_ns = self.now_ns() + GIVE_UP_NS;
+        let at_ns = self.sim.now_ns() + GIVE_UP_NS;
         self.act_at(at_ns, move |shared| {
             let lasts = shared.net.lock().cuts.get(&(a.clone(), b.clone())) == Some(&number);
             if lasts {
@@ -103,8 +103,8 @@ impl Shared {
     }
 
     fn give_up_later(self: &Arc<Self>, id: u64, end: usize, after_ns: u64) {
-        let spread_ns = self.exec.lock().rng.below(GIVE_UP_SPREAD_NS);
-        let at_ns = self.now_ns() + after_ns + spread_ns;
+        let spread_ns = self.sim.rng().below(GIVE_UP_SPREAD_NS);
+        let at_ns = self.sim.now_ns() + after_ns + spread_ns;
         self.act_at(at_ns, move |shared| {
             let mut net = shared.net.lock();
             let Some(conn) = net.conns.get_mut(&id) else { return };
@@ -132,11 +132,11 @@ impl Shared {
 
     fn go_on(self: &Arc<Self>) {
         let ids: Vec<u64> = self.net.lock().conns.keys().copied().collect();
-        let now_ns = self.now_ns();
+        let now_ns = self.sim.now_ns();
         for id in ids {
             for end in 0..2 {
                 // TCP sends again after a pause that doubles; up to 200 ms after short cuts.
-                let pause_ns = self.exec.lock().rng.below(200_000_000);
+                let pause_ns = self.sim.rng().below(200_000_000);
                 self.act_at(now_ns + pause_ns, move |shared| shared.arrive(id, end));
             }
         }
@@ -152,7 +152,7 @@ impl Shared {
         }
         for (id, end) in ends {
             // Unread data makes the kernel send a reset, which overtakes nothing but cuts the tail.
-            if self.exec.lock().rng.one_in(2) {
+            if self.sim.rng().one_in(2) {
                 self.lose_tail(&mut net, id, end);
             }
         }

@@ -2,14 +2,15 @@
 //!
 //! A change becomes durable when each directory that it touches was synced after it. At a power cut each unsynced
 //! change is kept or dropped; where one is dropped, all later ones that touch the same name are dropped too. A
-//! rename is one change: both its names survive together.
+//! rename is one change: both its names survive together, unless the disk tears renames.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use brindle_stdx::disk::parent;
 
-use super::{Fate, InodeId};
+use super::content::Style;
+use super::{Fate, InodeId, Survival};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Entry {
@@ -41,6 +42,8 @@ pub(super) struct Names {
     durable: BTreeMap<String, Entry>,
     unsynced: Vec<Unsynced>,
     ordinals: BTreeMap<String, u64>,
+    /// The two names of a rename survive each by itself.
+    tears_renames: bool,
 }
 
 impl Unsynced {
@@ -75,6 +78,10 @@ pub(super) fn clean(path: &str) -> &str {
 }
 
 impl Names {
+    pub fn new(tears_renames: bool) -> Names {
+        Names { tears_renames, ..Names::default() }
+    }
+
     pub fn get(&self, path: &str) -> io::Result<Entry> {
         match clean(path) {
             "/" => Ok(Entry::Dir),
@@ -104,6 +111,18 @@ impl Names {
             Entry::Dir => Ok(()),
             Entry::File(_) => Err(error(io::ErrorKind::NotADirectory, path)),
         }
+    }
+
+    /// Gives a file a durable name, in directories that are made where they are missing.
+    pub fn put(&mut self, path: &str, entry: Entry) {
+        let mut dir = parent(path);
+        while dir != "/" {
+            self.live.insert(dir.to_owned(), Entry::Dir);
+            self.durable.insert(dir.to_owned(), Entry::Dir);
+            dir = parent(dir);
+        }
+        self.live.insert(path.to_owned(), entry);
+        self.durable.insert(path.to_owned(), entry);
     }
 
     fn record(&mut self, path: &str, change: Change) {
@@ -141,7 +160,10 @@ impl Names {
         if entry == Entry::Dir || self.get(to).is_ok_and(|e| e == Entry::Dir) {
             return Err(error(io::ErrorKind::IsADirectory, from));
         }
-        if from != to {
+        if from != to && self.tears_renames {
+            self.record(from, Change::Remove);
+            self.record(to, Change::Set(entry));
+        } else if from != to {
             self.record(to, Change::MoveFrom(from.to_owned(), entry));
         }
         Ok(())
@@ -202,14 +224,14 @@ impl Names {
     }
 
     /// Chooses which unsynced changes survive.
-    pub fn power_cut(&mut self, fate: Fate) {
-        let mode = fate.choose("names", 0, 4);
+    pub fn power_cut(&mut self, survival: Survival, fate: Fate) {
+        let style = survival.of_names(fate);
         let mut blocked = BTreeSet::new();
         for u in std::mem::take(&mut self.unsynced) {
-            let kept = match mode {
-                0 => false,
-                1 => true,
-                _ => fate.choose(&u.path, u.ordinal, 2) == 0,
+            let kept = match style {
+                Style::Nothing => false,
+                Style::Everything => true,
+                Style::Any | Style::MostlyNewest => fate.choose(&u.path, u.ordinal, 2) == 0,
             };
             if kept && !u.names().any(|name| blocked.contains(name)) {
                 u.apply(&mut self.durable);

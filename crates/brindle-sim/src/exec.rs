@@ -14,16 +14,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use brindle_stdx::Task;
-use parking_lot::Mutex;
+use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 
-use super::rng::SplitMix;
-use super::world::Shared;
+use crate::rng::{SplitMix, mix, mix_text};
+use crate::trace::Trace;
 
 /// Longest that one poll takes in virtual time.
 const POLL_MAX_NS: u64 = 2_000;
 /// Polls without any progress of the clock by a timer after which the run counts as a livelock.
 const POLLS_MAX: u64 = 50_000_000;
-/// Number of the future that [`super::World::run_until`] drives.
+/// Number of the future that [`Sim::run_until`] drives.
 const MAIN: u64 = 0;
 
 /// Reason why a run ended before its future did.
@@ -38,15 +38,16 @@ pub enum Stuck {
 }
 
 /// An incarnation of a node: lives from start or restart to kill or power cut.
-pub(super) struct Group {
-    pub node: String,
-    pub number: u64,
+pub struct Group {
+    node: String,
+    number: u64,
     alive: AtomicBool,
     /// While it stands still: the tasks that would run.
     held: Mutex<Option<Vec<Waker>>>,
 }
 
 impl Group {
+    /// The incarnation with this number of a node.
     pub fn new(node: &str, number: u64) -> Arc<Group> {
         Arc::new(Group {
             node: node.to_owned(),
@@ -56,8 +57,29 @@ impl Group {
         })
     }
 
+    /// Name of the node.
+    pub fn node(&self) -> &str {
+        &self.node
+    }
+
+    /// Number of the incarnation; the first is 1.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The next incarnation of the same node.
+    pub fn next(&self) -> Arc<Group> {
+        Group::new(&self.node, self.number + 1)
+    }
+
+    /// Whether the process still lives.
     pub fn is_alive(&self) -> bool {
         self.alive.load(Ordering::Relaxed)
+    }
+
+    /// The process dies: nothing that it asks for has an effect any more.
+    pub fn die(&self) {
+        self.alive.store(false, Ordering::Relaxed);
     }
 
     /// Stops all tasks of the group, as if by a signal; its clock goes on.
@@ -96,7 +118,7 @@ pub fn log_ns() -> u64 {
 }
 
 /// An action of the simulated world at a point in time.
-pub(super) type Action = Box<dyn FnOnce(&Arc<Shared>) + Send>;
+type Action = Box<dyn FnOnce() + Send>;
 
 enum Timer {
     Wake(Waker),
@@ -104,11 +126,11 @@ enum Timer {
 }
 
 /// Place of a timer: its time, and a number that keeps equal times apart.
-pub(super) type TimerKey = (u64, u64);
+type TimerKey = (u64, u64);
 
-pub(super) struct Exec {
+struct Exec {
     now_ns: u64,
-    pub rng: SplitMix,
+    rng: SplitMix,
     next_id: u64,
     tasks: BTreeMap<u64, Slot>,
     timers: BTreeMap<TimerKey, Timer>,
@@ -141,7 +163,7 @@ impl Wake for TaskWaker {
 }
 
 impl Exec {
-    pub fn new(seed: u64) -> Exec {
+    fn new(seed: u64) -> Exec {
         Exec {
             now_ns: 1_000_000_000,
             rng: SplitMix::new(seed),
@@ -150,10 +172,6 @@ impl Exec {
             timers: BTreeMap::new(),
             ready: Arc::default(),
         }
-    }
-
-    pub fn now_ns(&self) -> u64 {
-        self.now_ns
     }
 
     fn id(&mut self) -> u64 {
@@ -171,11 +189,6 @@ impl Exec {
         key
     }
 
-    /// Ends the world: nothing that was planned will happen.
-    pub fn forget_timers(&mut self) -> impl Drop + use<> {
-        std::mem::take(&mut self.timers)
-    }
-
     /// The next timer that is due.
     fn due(&mut self) -> Option<Timer> {
         let entry = self.timers.first_entry()?;
@@ -183,9 +196,50 @@ impl Exec {
     }
 }
 
-impl Shared {
+/// A simulation: tasks, virtual time, chance and a trace, all from one seed.
+pub struct Sim {
+    seed: u64,
+    exec: Mutex<Exec>,
+    trace: Mutex<Trace>,
+}
+
+impl Sim {
+    /// A simulation without tasks, in which everything follows from `seed`.
+    pub fn new(seed: u64) -> Arc<Sim> {
+        Arc::new(Sim { seed, exec: Mutex::new(Exec::new(mix(seed, 1))), trace: Mutex::default() })
+    }
+
+    /// The seed.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// The record of what happened. Nothing else of the simulation may be called while the guard lives.
+    pub fn trace(&self) -> MutexGuard<'_, Trace> {
+        self.trace.lock()
+    }
+
+    /// Chance of the simulation itself. Nothing else of the simulation may be called while the guard lives.
+    pub fn rng(&self) -> MappedMutexGuard<'_, SplitMix> {
+        MutexGuard::map(self.exec.lock(), |exec| &mut exec.rng)
+    }
+
+    /// Records and counts an event.
+    pub fn note(&self, what: &'static str, detail: &str) {
+        let now_ns = self.now_ns();
+        let mut trace = self.trace.lock();
+        trace.event(what, &[mix_text(0, detail), now_ns]);
+        trace.count(what);
+        trace.line(|| format!("{now_ns:>15} *** {what} {detail}"));
+    }
+
+    /// Forgets all timers: nothing that was planned will happen. What they held is dropped with the value returned.
+    pub fn forget_timers(&self) -> impl Drop + use<> {
+        std::mem::take(&mut self.exec.lock().timers)
+    }
+
     /// Adds a task to a group; one of a dead group is dropped.
-    pub(super) fn spawn(&self, group: &Arc<Group>, name: &'static str, task: Task) {
+    pub fn spawn(&self, group: &Arc<Group>, name: &'static str, task: Task) {
         if !group.is_alive() {
             return;
         }
@@ -199,8 +253,8 @@ impl Shared {
     }
 
     /// Ends a group: its futures are dropped, and what it spawns from now on too.
-    pub(super) fn end_group(&self, group: &Arc<Group>) {
-        group.alive.store(false, Ordering::Relaxed);
+    pub fn end_group(&self, group: &Arc<Group>) {
+        group.die();
         let mut exec = self.exec.lock();
         let members = exec.tasks.iter().filter(|(_, slot)| Arc::ptr_eq(&slot.group, group));
         let ids: Vec<u64> = members.map(|(id, _)| *id).collect();
@@ -210,16 +264,22 @@ impl Shared {
     }
 
     /// Does something at a point in time.
-    pub(super) fn act_at(&self, at_ns: u64, action: impl FnOnce(&Arc<Shared>) + Send + 'static) {
+    pub fn act_at(&self, at_ns: u64, action: impl FnOnce() + Send + 'static) {
         self.exec.lock().add_timer(at_ns, Timer::Act(Box::new(action)));
     }
 
-    pub(super) fn now_ns(&self) -> u64 {
+    /// Virtual time in nanoseconds (clocks of nodes differ from it).
+    pub fn now_ns(&self) -> u64 {
         self.exec.lock().now_ns
     }
 
-    /// Runs everything until `future` is done, or virtual time reaches `until_ns`.
-    pub(super) fn run<F: Future>(self: &Arc<Self>, until_ns: u64, future: F) -> Result<F::Output, Stuck> {
+    /// Runs everything until `future` is done, for at most `limit_ms` of virtual time.
+    pub fn run_until<F: Future>(&self, limit_ms: u64, future: F) -> Result<F::Output, Stuck> {
+        let until_ns = self.now_ns().saturating_add(limit_ms.saturating_mul(1_000_000));
+        self.run(until_ns, future)
+    }
+
+    fn run<F: Future>(&self, until_ns: u64, future: F) -> Result<F::Output, Stuck> {
         let mut future = pin!(future);
         let main = self.exec.lock().waker(MAIN);
         main.wake_by_ref();
@@ -249,13 +309,13 @@ impl Shared {
         }
     }
 
-    fn fire_due(self: &Arc<Self>) {
+    fn fire_due(&self) {
         loop {
             let timer = self.exec.lock().due();
             match timer {
                 None => return,
                 Some(Timer::Wake(waker)) => waker.wake(),
-                Some(Timer::Act(action)) => action(self),
+                Some(Timer::Act(action)) => action(),
             }
         }
     }
@@ -327,15 +387,16 @@ impl Shared {
 }
 
 /// Completes at a point in virtual time.
-pub(super) struct Sleep {
-    shared: Arc<Shared>,
+pub struct Sleep {
+    sim: Arc<Sim>,
     at_ns: u64,
     key: Option<TimerKey>,
 }
 
 impl Sleep {
-    pub fn new(shared: Arc<Shared>, at_ns: u64) -> Sleep {
-        Sleep { shared, at_ns, key: None }
+    /// Completes when the virtual time of `sim` is `at_ns`.
+    pub fn new(sim: Arc<Sim>, at_ns: u64) -> Sleep {
+        Sleep { sim, at_ns, key: None }
     }
 }
 
@@ -343,8 +404,8 @@ impl Future for Sleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let shared = self.shared.clone();
-        let mut exec = shared.exec.lock();
+        let sim = self.sim.clone();
+        let mut exec = sim.exec.lock();
         let old = self.key.take().and_then(|key| exec.timers.remove(&key));
         let now = if exec.now_ns >= self.at_ns {
             Poll::Ready(())
@@ -361,7 +422,7 @@ impl Future for Sleep {
 impl Drop for Sleep {
     fn drop(&mut self) {
         let Some(key) = self.key.take() else { return };
-        let old = self.shared.exec.lock().timers.remove(&key);
+        let old = self.sim.exec.lock().timers.remove(&key);
         drop(old);
     }
 }

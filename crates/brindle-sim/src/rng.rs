@@ -40,12 +40,12 @@ fn finish(state: u64) -> u64 {
 }
 
 /// Mixes a number into a hash.
-pub(super) fn mix(hash: u64, value: u64) -> u64 {
+pub fn mix(hash: u64, value: u64) -> u64 {
     finish(hash.rotate_left(5) ^ value).wrapping_add(0x9e37_79b9_7f4a_7c15)
 }
 
 /// Mixes text into a hash (FNV-1a).
-pub(super) fn mix_text(hash: u64, text: &str) -> u64 {
+pub fn mix_text(hash: u64, text: &str) -> u64 {
     let fnv = text
         .bytes()
         .fold(0xcbf2_9ce4_8422_2325, |h: u64, b| (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3));

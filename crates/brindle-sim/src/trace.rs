@@ -6,7 +6,7 @@ use super::rng::{mix, mix_text};
 
 /// Record of a run.
 #[derive(Default)]
-pub(super) struct Trace {
+pub struct Trace {
     hash: u64,
     counts: BTreeMap<&'static str, u64>,
     lines: VecDeque<String>,
@@ -35,18 +35,22 @@ impl Trace {
         self.lines.push_back(line());
     }
 
+    /// Keeps the last `lines_max` lines from now on.
     pub fn keep_lines(&mut self, lines_max: usize) {
         self.lines_max = lines_max;
     }
 
+    /// The lines that are kept.
     pub fn lines(&self) -> Vec<String> {
         self.lines.iter().cloned().collect()
     }
 
+    /// Hash of all events so far.
     pub fn hash(&self) -> u64 {
         self.hash
     }
 
+    /// Number of events by kind.
     pub fn counts(&self) -> BTreeMap<&'static str, u64> {
         self.counts.clone()
     }
