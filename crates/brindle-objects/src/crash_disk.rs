@@ -1,5 +1,5 @@
-//! A disk in memory for tests: a process may die at any operation, and a power cut drops, tears and reorders whatever
-//! was not synced, sector by sector.
+//! A disk in memory for tests. A process may die at any operation. A power cut drops, tears and reorders unsynced
+//! writes, sector by sector.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Error, ErrorKind};
