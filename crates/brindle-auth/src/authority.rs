@@ -22,7 +22,7 @@ const DAY_S: i64 = 24 * 3600;
 const KEY_LABEL: &str = "PRIVATE KEY";
 pub(crate) const CERTIFICATE_LABEL: &str = "CERTIFICATE";
 
-/// The authority of one cluster. Its owner can make any host.
+/// The authority of one cluster. Whoever owns it can certify any host.
 pub struct Authority {
     cluster: ClusterId,
     key: KeyPair,

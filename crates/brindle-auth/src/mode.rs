@@ -87,7 +87,7 @@ impl Modes {
         self.0.into_iter().max().unwrap_or(Mode::Privacy)
     }
 
-    /// Another mode in place of each.
+    /// Replaces each mode by `other` of it.
     pub fn map(self, other: impl Fn(Mode) -> Mode) -> Modes {
         Modes(self.0.map(other))
     }

@@ -36,7 +36,7 @@ pub enum HostRole {
     Client,
     /// Moves data for the archive or for burst buffers.
     Agent,
-    /// Root there administers the cluster. Such hosts may mount, too.
+    /// Root of the host administers the cluster. Such hosts may mount, too.
     Admin,
 }
 

@@ -44,8 +44,8 @@ impl Secret {
         id[..8].try_into().expect("SHA-256 has 32 bytes")
     }
 
-    /// Shows that the caller has the secret, for a host of this name with this public key, without telling it: the server that is asked
-    /// may be another than the MGS.
+    /// Shows that the caller has the secret, for a host of this name with this public key, without revealing the secret: the server
+    /// that is asked may be another than the MGS.
     pub fn proof(&self, host: &str, public_key: &[u8; 32]) -> [u8; 32] {
         let tag = ring::hmac::sign(&proof_key(&self.hash()), &proof_text(host, public_key));
         tag.as_ref().try_into().expect("HMAC-SHA-256 has 32 bytes")

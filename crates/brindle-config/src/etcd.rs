@@ -1,4 +1,5 @@
-//! The config store in etcd, over its JSON gateway: what a cluster keeps that is to survive the death of any host.
+//! The config store in etcd, over its JSON gateway: the configuration of a cluster that survives the death of any
+//! host.
 //!
 //! Keys lie below a root: `<root>c/` holds the configuration, `<root>leader` names the active MGS, `<root>w/<writer>`
 //! notes the last write of each writer. The note makes a write exact: a call that was not answered is repeated at

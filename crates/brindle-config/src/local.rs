@@ -1,8 +1,8 @@
 //! The config store of one node: one file over a `Disk`, replaced atomically at every change.
 //!
 //! Changes are rare (a target comes, an address changes) and the whole store is small, so it is read into memory at
-//! the start and written whole. Invariant: what a reader sees is on disk; a failed write changes nothing that is
-//! shown.
+//! the start and written whole. Invariant: readers see only what is on disk; after a failed write they see the former
+//! contents.
 
 use std::collections::BTreeMap;
 use std::io;

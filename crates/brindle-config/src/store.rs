@@ -20,7 +20,7 @@ pub struct Entry {
 pub enum Swap {
     /// Written, and durable; the entry's new version.
     Done(u64),
-    /// Another writer was first: the version that the first key that differs has now (0: there is no such key).
+    /// Another writer was first. Holds the present version of the first key that differs (0: the key does not exist).
     Lost(u64),
 }
 

@@ -1,8 +1,8 @@
 //! redb's storage over the `Disk` seam, so that torn and lost writes hit the real code.
 //!
-//! redb verifies its pages only when it is asked to verify all of them (at open). Between that and the next opening
-//! [`Sums`] remembers the checksum of every block that was read or written, and a block that has changed since is
-//! refused: a damaged inner page would otherwise hide rows without a fault.
+//! redb verifies its pages only when it is asked to verify all of them (at open). After opening, [`Sums`] remembers
+//! the checksum of every block that was read or written, and a block that has changed since is refused: a damaged
+//! inner page would otherwise hide rows without a fault.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -62,8 +62,8 @@ impl Batch {
         self.changes.push(RowChange { key: key.into(), value: None });
     }
 
-    /// Marks the batch as one that frees space (unlink, rmdir, truncate to 0, purge, session end, ...): it is accepted
-    /// even when the MDT is full, out of the reserve that is kept for such batches.
+    /// Marks the batch as one that frees space (unlink, rmdir, truncate to 0, purge, session end, ...). The store
+    /// accepts it even when the MDT is full, out of the reserve that is kept for such batches.
     pub fn frees_space(&mut self) {
         self.frees_space = true;
     }

@@ -223,8 +223,8 @@ impl Engine {
     async fn checkpoint_once(self: &Arc<Self>) -> Result<()> {
         let frozen = self.freeze();
         let applied = frozen.last;
-        // Rows of the checkpoint must be in the log, too. Otherwise "the checkpoint says that the row was
-        // there" would not be true.
+        // Rows of the checkpoint must be in the log, too. Otherwise the log could end before the position that the
+        // checkpoint claims.
         if !crate::planted("kv_checkpoint_before_log") {
             self.log.wait(applied, Durability::Synced).await?;
         }

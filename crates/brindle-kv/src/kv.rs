@@ -72,8 +72,8 @@ impl Kv {
         self.engine.scan(start, end, limit)
     }
 
-    /// At most `limit` rows whose key begins with `prefix`, in order, those behind the key `after` only if given
-    /// (to go on where the last call ended).
+    /// At most `limit` rows whose key begins with `prefix`, in order. With `after`, only rows behind that key, to go
+    /// on where the last call ended.
     pub fn scan_prefix(
         &self,
         prefix: &[u8],
@@ -131,8 +131,8 @@ impl Kv {
         self.wait(pos, Durability::Synced).await
     }
 
-    /// Records behind `pos` that are written, at least one and then at most `bytes_max` bytes, as they lie in the log. `None` if `pos` is not
-    /// known in memory, is ahead, or is of a log that went another way: whoever is there has to be filled anew.
+    /// Written records behind `pos` as they lie in the log: at least one, then at most `bytes_max` bytes. `None` if `pos` is not in memory
+    /// any more, is ahead, or belongs to a log that has gone another way: the member at `pos` has to be filled anew.
     pub fn records_after(&self, pos: LogPos, bytes_max: usize) -> Option<Vec<(LogPos, Bytes)>> {
         self.engine.log.records_after(pos, bytes_max)
     }

@@ -7,7 +7,7 @@
 //! Called by `brindle-mds/store` only, under the MDT's single-writer lock for [`Kv::append`], from anywhere for reads
 //! and waits, and by fsck through [`KvReader`]. A [`Replica`] follows the log of another store and can become a [`Kv`].
 //!
-//! Invariants: what survives a crash is a prefix of the appended batches, each whole or not at all; it contains
+//! Invariants: a prefix of the appended batches survives a crash, each batch whole or not at all; the prefix contains
 //! everything that [`Kv::wait`] returned for (Written: process death, Synced: power cut). Every opening has a term of
 //! its own, so a pair (term, index) never names two records. Damage is named, never returned as data.
 

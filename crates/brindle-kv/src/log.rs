@@ -4,7 +4,7 @@
 //! fdatasyncs and new segments are the work of one task, so that a waiter that is dropped never takes the result of a
 //! failed fdatasync with it. A failed write or fdatasync stops the log for good.
 //!
-//! Lock order: `writer`, then `group`; what `append` calls under `group` takes the memtable's lock.
+//! Lock order: `writer`, `group`, then the memtable's lock, which a callback of `append` takes.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -33,16 +33,16 @@ pub(crate) const UNSYNCED_AGE_MAX_MS: u64 = 1000;
 const MARK_AFTER_MS: u64 = 1000;
 /// A segment that found no space is tried again after this time, or when a checkpoint has freed some.
 const SPACE_RETRY_MS: u64 = 1000;
-/// The device is asked for its space after this many bytes of log, or this part of the reserve if that is less: what is
-/// accepted in between has to fit into the reserve.
+/// The log asks the device for its free space after this many bytes, or after a part of the reserve if that is less.
+/// Everything accepted in between has to fit into the reserve.
 const SPACE_CHECK_BYTES: u64 = 1 << 20;
 const SPACE_CHECK_SHARE: u64 = 16;
 /// Part of the reserve that must be free on the device itself, whatever the checkpoint file has free.
 const REUSE_FLOOR_PART: u64 = 4;
 
-/// Zeros are written ahead of the records when fewer than so many bytes of them are left, and so many at once. Space that was
-/// only allocated has to be marked as written at the first sync of each piece, which is a commit of the file system's own journal
-/// (ext4 on a loop device: 250 us instead of 700 for each sync; note 007).
+/// When fewer zeros than this lie ahead of the records, the log writes [`ZEROS_BYTES`] more. Otherwise the first sync of each
+/// piece of allocated space has to mark it as written, which is a commit of the file system's own journal (ext4 on a loop
+/// device: 250 us instead of 700 for each sync; note 007).
 const ZEROS_LEFT_BYTES: u64 = 128 << 10;
 const ZEROS_BYTES: u64 = 512 << 10;
 const PAGE_BYTES: u64 = 4096;
@@ -353,8 +353,8 @@ impl Log {
         }
     }
 
-    /// Whether free pages of the checkpoint file stand in for a part of the reserve. Not for all of it: the log's
-    /// segments cannot lie there, and not every checkpoint finds its pages among them.
+    /// Whether free pages of the checkpoint file stand in for a part of the reserve. They never stand in for all of
+    /// it: segments of the log cannot lie in them, and a checkpoint may need more pages.
     fn may_reuse(&self, available_bytes: u64) -> bool {
         available_bytes >= self.reserve_bytes / REUSE_FLOOR_PART
             && available_bytes.saturating_add(self.reusable_bytes()) >= self.reserve_bytes

@@ -90,7 +90,7 @@ pub(crate) struct Replayed {
     found_applied: LogPos,
 }
 
-/// Replays the store. Nothing on disk changes, but that the end of the log is made durable.
+/// Replays the store. The only change on disk: the end of the log is made durable.
 pub(crate) fn replay(seams: Seams, dir: &str, opts: KvOptions) -> Result<Replayed> {
     check_options(&opts)?;
     let disk = &*seams.disk;

@@ -22,8 +22,8 @@ pub enum DurabilityMode {
     Relaxed,
     /// Replies wait for [`Durability::Synced`].
     Sync,
-    /// Replies wait for [`Durability::Written`], whatever is unsynced: what was written is synced with the next checkpoint, or when something must not
-    /// leave before its cause is on the device.
+    /// Replies always wait for [`Durability::Written`] only. Written records are synced with the next checkpoint, or when something must
+    /// not leave before its cause is on the device.
     Scratch,
 }
 

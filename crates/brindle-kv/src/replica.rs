@@ -1,10 +1,10 @@
-//! A replica: a store that takes in the records of a primary, under the primary's terms, and has none of its own.
+//! A replica: a store that takes in the records of a primary, under the primary's terms, and takes no terms of its own.
 //!
-//! States: *following* ([`Replica`]) until [`Replica::lead`] takes a new term and makes a [`Kv`] of it. Calls block on the disk; whoever
-//! uses a replica runs them where that is allowed. A checkpoint is written beside it ([`Replica::begin_checkpoint`]).
+//! States: *following* ([`Replica`]) until [`Replica::lead`] takes a new term and makes a [`Kv`] of it. Calls block on the disk; the
+//! caller runs them on a thread that may block. A checkpoint is written while the replica goes on ([`Replica::begin_checkpoint`]).
 //!
-//! Invariants: records are taken in order and without a gap; what [`Replica::sync`] returned for survives a power cut; a replica never
-//! holds a record that its primary did not make; a term that it was told of ([`Replica::begin_term`]) is never taken by it.
+//! Invariants: records are taken in order and without a gap; records that [`Replica::sync`] returned for survive a power cut; a replica
+//! holds only records that its primary made; it never takes a term that it was told of ([`Replica::begin_term`]).
 
 use std::sync::Arc;
 
@@ -69,7 +69,7 @@ pub struct Checkpointing {
 }
 
 impl Checkpointing {
-    /// Writes it; blocks for as long as that takes. Its result goes to [`Replica::end_checkpoint`].
+    /// Writes the checkpoint; blocks for as long as that takes. The result goes to [`Replica::end_checkpoint`].
     pub fn write(self) -> Result<Checkpointed> {
         let meta = Meta { identity: self.identity, applied: self.rows.last };
         let view = self.store.checkpoint(self.rows.rows(), &meta, drop)?;
@@ -128,7 +128,8 @@ impl Replica {
         }
     }
 
-    /// A primary is about to take a term. This store will never take it, nor an earlier one; durable on return.
+    /// Records that a primary is about to take `term`. This store never takes that term or an earlier one itself.
+    /// Durable on return.
     pub fn begin_term(&mut self, term: u32) -> Result<()> {
         if term <= self.replayed.scan.term_max {
             return Ok(());
@@ -138,8 +139,8 @@ impl Replica {
         Ok(())
     }
 
-    /// Takes in the record behind the last one, at the primary's position of it. One that it has already is left out; one with a gap
-    /// before it, or of an earlier term, is refused.
+    /// Appends the record behind the last one, at the primary's position. A record that the store has already is skipped. A record
+    /// with a gap before it, or of an earlier term, is refused.
     pub fn apply(&mut self, pos: LogPos, batch: &Batch) -> Result<()> {
         self.take(pos, batch)?;
         self.flush()
@@ -252,7 +253,7 @@ impl Replica {
         let made = make_segment(disk, &self.replayed.dir, header, self.replayed.opts.segment_bytes)?;
         let (segment, file) = made;
         let path = segment.path.clone();
-        // One without records, of an opening that came to nothing, was replaced.
+        // The new file replaces a segment of the same name without records, which an opening left that ended early.
         scan.segments.retain(|known| known.path != path);
         scan.segments.push(segment);
         self.segment = Some(Writing { header, path, file, offset: HEADER_BYTES as u64, pending: Vec::new() });

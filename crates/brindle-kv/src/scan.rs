@@ -1,8 +1,9 @@
-//! Reading the log back: which records survived, where it ends, and whether what is wrong is a torn end or damage.
+//! Reads the log back: which records survived, where the log ends, and whether a bad record is a torn end or damage.
 //!
 //! Called by opening and by the offline reader; writes nothing. A bad record is *damage* iff something durable says
-//! that it was there: a later record's `synced_index`, the header of the segment that follows, or the checkpoint.
-//! Otherwise it is the torn end of the log, and everything from it on is dropped, so that a prefix survives.
+//! that the record was there: a later record's `synced_index`, the header of the segment that follows, or the
+//! checkpoint. Any other bad record is the torn end of the log: everything from there on is dropped, so that a prefix
+//! survives.
 
 use brindle_stdx::disk::{Disk, OpenHow, read_exact_at};
 use brindle_types::{Code, Fault, Result};
@@ -22,7 +23,7 @@ pub(crate) struct Segment {
     pub header: SegmentHeader,
 }
 
-/// Records at the end of the log that nothing durable speaks of: opening writes and syncs them again, because a
+/// Records at the end of the log that nothing durable mentions. Opening writes and syncs them again, because a
 /// process that died of a failed fdatasync leaves pages in memory that only look clean.
 pub(crate) struct Tail {
     pub path: String,

@@ -1,10 +1,10 @@
 //! The checkpoint: one redb file with one table, written in one durable transaction per checkpoint.
 //!
 //! Invariants: the file holds the rows of exactly one position of the log, stored with them; every value carries a
-//! checksum over key and value, verified on every read; a damaged file is named, and never made anew. redb panics
-//! on some kinds of damage: those are caught here. Nothing but this file knows redb.
+//! checksum over key and value, verified on every read; a damaged file is named, and never made anew. redb panics on
+//! some kinds of damage: those are caught here. Only this file knows redb.
 //!
-//! The file is never closed in order: dropping the store is like a kill, so that there is one way to come back.
+//! The file is never closed in order: dropping the store is like a kill, so that every opening takes the same path.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -184,12 +184,13 @@ impl Store {
         }
     }
 
-    /// Writes a checkpoint durably; blocks for as long as that takes. In one transaction, or on a device without room for
-    /// that in several, deletions first: rows all over the tree need a copy of most of its pages.
+    /// Writes a checkpoint durably; blocks for as long as that takes. Uses one transaction; on a device without space for
+    /// that, several, deletions first: rows all over the tree need a copy of most of its pages.
     ///
-    /// Until the last of them the file says that it holds none of the checkpoint, so that whoever opens it replays the
-    /// log behind the one before, these rows included. What a transaction replaces is free for the next but one, unless
-    /// somebody still reads it: `shown` gets the view to read from after each. `MdtFull` leaves the file usable.
+    /// Until the last transaction, the file says that it holds none of the checkpoint. A process that opens it then
+    /// replays the log from the checkpoint before, these rows included. Pages that a transaction replaces are free for
+    /// the next but one, unless a reader still uses them. After each transaction `shown` gets the view to read from.
+    /// `MdtFull` leaves the file usable.
     pub fn checkpoint(
         &self,
         rows: &BTreeMap<Bytes, Option<Bytes>>,

@@ -1,8 +1,8 @@
 //! Records that members of a replica set may lack: the newest ones of the log, in memory. Also the progress
 //! of the required members.
 //!
-//! The primary sends records from here. Invariants: the records are consecutive; a position is known only if its term is the one that the
-//! log has at its index, so that a log which has gone another way is never taken for an earlier state of this one.
+//! The primary sends records from here. Invariants: the records are consecutive; a position is known only if the log has its term at its
+//! index. Thus a log that has gone another way is never taken for an earlier state of this one.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use crate::batch::{Batch, LogPos, RowChange};
 use crate::format::{Record, encode_record, parse_record};
 
-/// Most bytes of records that are kept while a member is filled. One that is not filled before that many have come is filled again.
+/// Most bytes of records that are kept while a member is filled. If a fill takes longer than that, the member is filled again.
 const HELD_BYTES_MAX: usize = 1 << 30;
 
 /// The newest records of a log.
@@ -82,7 +82,7 @@ pub(crate) struct Required {
 }
 
 impl Required {
-    /// No required members.
+    /// A set without required members.
     pub fn nobody() -> Required {
         Required { written: AtomicU64::new(u64::MAX), synced: AtomicU64::new(u64::MAX) }
     }
@@ -114,8 +114,8 @@ pub fn encode_rows(at: LogPos, rows: Vec<(Bytes, Bytes)>) -> Bytes {
     Bytes::from(encode_record(0, at, 0, &changes))
 }
 
-/// Records that a primary has sent: as they lie in its log, one behind the other. Their checksums begin with a number that is not known here,
-/// and are not looked at: what brought them has its own.
+/// Decodes records that a primary has sent, as they lie in its log, one behind the other. Their checksums are not verified, because they
+/// begin with a salt that is not known here; the message that carried them has its own checksum.
 pub fn decode_records(bytes: &Bytes) -> Result<Vec<(LogPos, Batch)>> {
     let bad = || Fault::new(Code::BadFrame).why("records of a metadata log do not decode");
     let (mut at, mut records) = (0, Vec::new());

@@ -198,7 +198,7 @@ mod tests {
         fn seeking_finds_the_first_data_or_hole(
             layout in layouts(), units in prop::collection::vec(any::<bool>(), 1..30), from in 0u64..31 * UNIT, data: bool,
         ) {
-            // Only what has a place has data.
+            // Only ranges with objects have data.
             let size = units.len() as u64 * UNIT;
             let placed = |unit: usize| layout.at(unit as u64 * UNIT).expect("everywhere").is_placed();
             let units: Vec<bool> = units.iter().enumerate().map(|(n, data)| *data && placed(n)).collect();

@@ -53,7 +53,7 @@ impl ObjectRange {
         let end = object_offset.saturating_add(len_bytes);
         std::iter::from_fn(move || {
             let file_offset = file_offset(c, stripe.index, object_offset).filter(|_| object_offset < end)?;
-            // One stripe alone is contiguous in the file from end to end.
+            // A single stripe is contiguous in the file from end to end.
             let unit_end = if count == 1 { end } else { (object_offset / size + 1).saturating_mul(size) };
             let len_bytes = unit_end.min(end) - object_offset;
             let piece = StripeExtent { stripe, ost, object_offset, file_offset, len_bytes };

@@ -49,8 +49,8 @@ pub struct Ask {
     pub high_water_percent: u64,
 }
 
-/// Chooses distinct OSTs. One that is not usable is taken only when there are not enough others (and never for
-/// [`StripeCount::All`] while there is any other).
+/// Chooses distinct OSTs. An OST that is not usable is taken only when there are too few others (for
+/// [`StripeCount::All`] only when there is no other).
 pub fn place(candidates: &[Candidate], ask: &Ask) -> Result<Vec<u16>, Fault> {
     let mut all = candidates.to_vec();
     all.sort_by_key(|c| c.index);
@@ -73,7 +73,7 @@ pub fn place(candidates: &[Candidate], ask: &Ask) -> Result<Vec<u16>, Fault> {
         None if alike(&good, mark) => round(&good, ask.cursor),
         None => weighted(good, mark, ask.random),
     };
-    // Not enough good ones: the failing before the full, of those the emptiest first, before the silent.
+    // If there are too few good OSTs: first failing ones, then full ones (the emptiest first), then silent ones.
     let mut rest: Vec<Candidate> = all.into_iter().filter(|c| !order.contains(&c.index)).collect();
     rest.sort_by_key(|c| (!c.up, is_full(c, mark), std::cmp::Reverse(c.free_bytes), c.index));
     order.extend(rest.iter().map(|c| c.index));

@@ -54,8 +54,8 @@ pub fn inherit(own: &StripePolicy, default: &StripePolicy) -> StripePolicy {
     }
 }
 
-/// `own` with what it leaves out taken from `default`. Components are one wish: they are inherited whole, and only by who
-/// asks for nothing, or for nothing but a pool, which is then that of all of them.
+/// `own`, with missing settings taken from `default`. Components are inherited all together, and only by a policy that
+/// asks for nothing, or only for a pool. That pool is then the pool of all of them.
 pub fn inherit_layout(own: &LayoutPolicy, default: &LayoutPolicy) -> LayoutPolicy {
     if !own.components.is_empty() {
         return in_pool_of(own, default);

@@ -58,8 +58,8 @@ fn continues(a: &Component, b: &Component) -> bool {
     }
 }
 
-/// The components of the file once it is emptied: as they were asked for, wherever parts of them had moved. Only the first
-/// one keeps its OSTs.
+/// The components of the file once it is emptied: as the user asked for them, wherever parts of them had moved. Only the
+/// first one keeps its OSTs.
 pub fn emptied(components: &[Component]) -> Vec<Component> {
     let mut out: Vec<Component> = Vec::with_capacity(components.len());
     for c in components {

@@ -1,8 +1,8 @@
-//! Since when reads of files are in their access times.
+//! The time since when access times include reads of files.
 //!
-//! Releases before 0.2.0 stored the time of creation and left it there. So a policy that goes by the last access may believe the stored times only
-//! from the moment on from which reads are told. A row has that moment, and the last term in which they were told: after a term that is
-//! missing (an earlier release has served the MDT, or a backup was restored) the moment is a new one.
+//! Releases before 0.2.0 stored the time of creation and left it there. Therefore a policy may believe stored access times only from the
+//! moment on when clients began to report reads. A row holds that moment, and the last term in which reads were reported. If a term is
+//! missing (an earlier release has served the MDT, or a backup was restored), the moment is set anew.
 
 use brindle_types::attr::Time;
 use brindle_types::{Ino, Result};

@@ -1,8 +1,8 @@
 //! The gate for hosts that are not trusted fully: what each operation needs (design note 038).
 //!
-//! For other hosts the kernel of the caller checks permissions, and nothing here runs. A request of a limited host is decoded here, its credentials
-//! are replaced by those that the nodemap gives, and a [`Check`] is made of it. The check runs before the operation, and again under the
-//! writer lock in every batch of the operation: what was allowed is done to the same files under the same names.
+//! For other hosts the kernel of the caller checks permissions, and this module does nothing. A request of a limited host is decoded, its
+//! credentials are replaced by those that the nodemap gives, and a [`Check`] is made of it. The check runs before the operation, and again
+//! under the writer lock in every batch of the operation, so that it holds for the files and names that the batch changes.
 //!
 //! [`admit`] names every operation: a new one does not compile until somebody has decided what it needs. [`numbers`] has the
 //! numbers of users and groups in answers.
@@ -101,7 +101,7 @@ impl Request<'_> {
             Op::MdtStatfs | Op::SyncAll => self.as_it_is(),
             // Each handle is judged by itself, where it is taken in.
             Op::Reclaim | Op::OpenAhead => self.as_it_is(),
-            // So is each file.
+            // Each file is judged by itself, too.
             Op::NoteAccess => self.as_it_is(),
             Op::Lookup | Op::Getattr | Op::Readlink | Op::Readdir => self.looks(op),
             Op::Getxattr | Op::Listxattr | Op::Setxattr | Op::Removexattr => self.xattr(op),
@@ -536,7 +536,7 @@ pub fn may_open_ahead(t: &Txn<'_>, call: &Call, file: &Inode) -> Result<bool> {
     Ok(by.reaches(file.ino).is_ok() && by.allows_everybody(file, READ)?)
 }
 
-/// Whether a read of a file by a limited host changes the time of its last access: some user of the host must be able to read or run it.
+/// Whether a read of a file by a limited host changes the access time: some user of the host must be able to read or execute the file.
 pub fn may_note_access(t: &Txn<'_>, call: &Call, file: &Inode) -> Result<bool> {
     let Some(admitted) = call.admission() else { return Ok(true) };
     if admitted.limits.read_only {

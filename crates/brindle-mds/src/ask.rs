@@ -113,8 +113,9 @@ pub fn run(mdt: &Mdt, side_task: SideTask) -> BoxFuture<'_, Result<()>> {
     }
 }
 
-/// Has a client release what its programs have closed of a file: its kernel tells of that a moment after close(2) has returned, and handles are
-/// given back many at once. One that does not answer in time keeps what it has until its lease is over.
+/// Has a client release handles of a file that its programs have closed. The client's kernel reports a close a moment after close(2) has
+/// returned, and the client gives handles back many at once. A client that does not answer in time keeps its handles until its lease is
+/// over.
 pub async fn release_closed(mdt: &Mdt, ino: Ino, session: SessionId) {
     let asked = mdt.notifier().ask(session, Op::ClosedNotice, encode_body(&ClosedNotice { ino }));
     drop(mdt.seams().timeout_ms(CLOSES_WAIT_MS, asked).await);
@@ -224,12 +225,12 @@ async fn recall_leases(mdt: &Mdt, conflicts: Conflicts) -> Result<()> {
     Ok(())
 }
 
-/// Tells writers of a new attribute epoch. Their writes under older epochs are in the inode afterwards. As
-/// with a recall, no client opens the inode meanwhile: otherwise the operation that sets times would have to
-/// tell writers again and again.
+/// Tells writers of a new attribute epoch. On return their writes under older epochs are in the inode. Like a recall,
+/// it keeps clients from opening the inode meanwhile: otherwise the operation that sets times would have to tell
+/// writers again and again.
 async fn report(mdt: &Mdt, ino: Ino, attr_epoch: Pair, from: Vec<SessionId>) -> Result<()> {
-    // If a recall is under way, its mark keeps opens away already. That recall may wait for an OST that is
-    // away; this report does not.
+    // If a recall is under way, its mark keeps opens away already. The recall may wait for an OST that is away; this
+    // report does not.
     let _mark = mdt.live_mut().recalling.insert(ino).then(|| Recalling { mdt, ino });
     let question = ReportNotice { ino, attr_epoch: Some(attr_epoch) };
     let answers = join_all(from.iter().map(|session| ask(mdt, *session, &question))).await;
@@ -271,8 +272,8 @@ async fn tell(mdt: &Mdt, session: SessionId, notice: &Notice) -> Option<(Ino, Se
     }
 }
 
-/// Has a session drop pages. As with a recall, slow is not dead: one that was changed through a mapping may wait for an OST that is
-/// away, and who says so within its lease is asked again.
+/// Has a session drop pages. As with a recall, slow is not dead: pages that were dirtied through a mapping may wait for an OST that
+/// is away. A client that says so within its lease is asked again.
 pub async fn drop_pages(mdt: &Mdt, session: SessionId, range: &InvalidateNotice) {
     while ask(mdt, session, range).await.is_some_and(|ack| ack.later) {
         mdt.seams().sleep_ms(LATER_PAUSE_MS).await;
@@ -284,7 +285,7 @@ pub fn apply_reports(t: &mut Txn<'_>, ino: Ino, reports: &[(SessionId, WriteRepo
     if reports.is_empty() {
         return Ok(());
     }
-    // No row grows, and writers must be heard when the MDT is full.
+    // Rows do not grow, and reports of writers must be taken in when the MDT is full.
     t.frees_space();
     let Some(mut file) = inode::find(t, ino)? else { return Ok(()) };
     for (session, report) in reports {

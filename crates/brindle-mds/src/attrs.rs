@@ -194,8 +194,9 @@ pub fn sum_bytes(all: impl IntoIterator<Item = u64>) -> u64 {
 /// OSTs that did not answer in time; they are not asked again in the same round.
 pub type Silent = Mutex<BTreeSet<u16>>;
 
-/// Has the objects of a file that may be open for writing say how much they have allocated: that counts until a writer or a close
-/// tells better. Of OSTs that are silent what was known counts. Nothing is asked of a file of which somebody else can tell.
+/// Asks the OSTs how much the objects of a file that may be open for writing have allocated. The sum counts until a writer or a
+/// close reports a better one. If an OST is silent, the sum is at least the known one. Skips files whose allocation a client can
+/// report.
 pub async fn count(mdt: &Mdt, ino: Ino, silent: &Silent) -> Result<()> {
     let look = |t: &Txn<'_>| {
         let is_meant = |file: &Inode| !file.is_inline() && file.may_have_objects();
@@ -234,7 +235,7 @@ pub async fn count(mdt: &Mdt, ino: Ino, silent: &Silent) -> Result<()> {
 pub enum Asking {
     /// The OSTs, if the row does not tell.
     Osts,
-    /// No OST: a file counts as one with holes if its row does not tell.
+    /// Ask no OST: a file counts as one with holes if its row does not tell.
     Nobody,
 }
 
@@ -250,7 +251,7 @@ pub async fn dense_end(mdt: &Mdt, session: SessionId, ino: Ino, asking: Asking) 
     match authority {
         Authority::Holder(_) => return Ok(Some(0)),
         Authority::Undeclared => return Ok(None),
-        // Both the known end and an answer may be from before the cut.
+        // The known end and an answer of an OST may both be from before the cut.
         _ if is_being_cut => return Ok(None),
         // The writer has told.
         Authority::Mdt if !is_uncounted || file.is_inline() => {}

@@ -132,7 +132,7 @@ pub enum Progress {
     Full,
 }
 
-/// A round over all OSTs with something in the queue. Nothing is sent before the batch that causes it is durable.
+/// A round over all OSTs with entries in the queue. Sends only after the batches that queued the entries are durable.
 pub async fn destroy_some(mdt: &Mdt) -> Result<Progress> {
     let behind = mdt.live().destroyed_up_to.clone();
     let queued = mdt
@@ -153,8 +153,8 @@ pub async fn destroy_some(mdt: &Mdt) -> Result<Progress> {
     Ok(parts.into_iter().max().unwrap_or(Progress::Empty))
 }
 
-/// Destroys objects at one OST and takes them off the queue. The next round goes on behind them if some of them are stuck and more are
-/// queued, and begins anew when it has come to the end.
+/// Destroys objects at one OST and takes them off the queue. If some objects are stuck and more are queued, the next round goes on
+/// behind them; at the end of the queue it begins anew.
 async fn destroy_at(mdt: &Mdt, ost: u16, objects: &[ObjectId]) -> Result<Progress> {
     if objects.is_empty() {
         mdt.live_mut().destroyed_up_to.remove(&ost);

@@ -114,8 +114,8 @@ fn default_acl(t: &Txn<'_>, dir: &Inode, kind: FileType) -> Result<Option<Acl>> 
     }
 }
 
-/// Layout policy for a new file in `dir`: the directory's default (copied from its parent when it was made),
-/// completed from the root's default, and then from the configuration.
+/// Layout policy for a new file in `dir`. The directory's default (copied from its parent when it was made) comes
+/// first, then the root's default, then the configuration.
 pub fn effective_policy(t: &Txn<'_>, dir: &Inode) -> Result<LayoutPolicy> {
     let mut policy = dir.layout_policy.clone().unwrap_or_default();
     if dir.ino != Ino::ROOT {

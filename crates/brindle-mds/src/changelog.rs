@@ -1,13 +1,13 @@
-//! The changelog: what readers are told of each change, written in the batch of the change.
+//! The changelog: a record of each change for readers, written in the batch of the change.
 //!
 //! | promise | by |
 //! |---|---|
 //! | a change and its record are both there or neither is | one batch; a request that is sent again finds its reply, not a second record |
 //! | records come in the order of the log | the index is taken under the writer lock, just before the batch |
 //! | an index is never given out twice | it holds the term, which is durable before the first record ([`INDEX_TERM_SHIFT`]) |
-//! | nobody is told of what a power cut may still take | a read waits until what it shows is synced |
+//! | readers see only records that survive a power cut | a read waits until its records are synced |
 //! | it cannot fill the MDT | the oldest records go when it is larger than [`Log::bytes_max`], or older than a month; while the device is full it does not grow |
-//! | a reader knows when it has missed something | what went before it was cleared is told as a GAP |
+//! | a reader knows when it has missed something | a GAP stands for records that were removed before the reader had cleared them |
 //!
 //! Without a reader nothing is written and nothing is counted: [`note`] looks at one word in memory.
 
@@ -105,7 +105,7 @@ impl Log {
             false => (TRIM_RECORDS, self.bytes_max),
         };
         if next.size.bytes > bytes_max {
-            // Not read, only counted: one that is damaged keeps nobody from changing files.
+            // Take only the sizes of these records: a damaged record must not keep anybody from changing files.
             let oldest = changelog::sizes_behind(t, known.gone_to, TRIM_RECORDS)?;
             let oldest = oldest.into_iter().take_while(|(index, _)| *index <= before);
             for (number, (index, bytes)) in oldest.enumerate() {
@@ -132,7 +132,7 @@ pub struct Known {
     pub size: Size,
     /// Types that somebody wants.
     wanted: Wanted,
-    /// No record is left up to here; a hint that keeps scans away from rows that were removed.
+    /// All records up to this index are removed; a hint that keeps scans away from removed rows.
     gone_to: u64,
 }
 
@@ -266,7 +266,7 @@ pub async fn keep_small(mdt: Arc<Mdt>) {
     }
 }
 
-/// One batch of that. Whether there may be more to remove.
+/// Removes old records, in one batch. Returns whether there may be more to remove.
 pub async fn remove_some(mdt: &Mdt) -> Result<bool> {
     if mdt.live().changelog.size.records == 0 {
         return Ok(false);

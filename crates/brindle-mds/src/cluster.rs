@@ -135,7 +135,7 @@ impl OstCalls for OstTargets {
 
     fn all(&self) -> BoxFuture<'_, Vec<u16>> {
         Box::pin(async {
-            // Only fails when the sender is gone, which the directory holds.
+            // The directory holds the sender, so waiting cannot fail.
             let _ = self.targets.map().subscribe().wait_for(|map| map.version > 0).await;
             self.indices()
         })
@@ -169,7 +169,8 @@ pub async fn follow_map(mdt: Arc<Mdt>, targets: Arc<Directory>) {
     }
 }
 
-/// Rows are written in forms up to a level of the map from now on. It is in the log before the first of them.
+/// Takes a format level of the map: rows may be written in its forms from now on. The level is in the log before the
+/// first such row.
 async fn take_level(mdt: &Mdt, level: FormatLevel) -> Result<()> {
     // A newer one than this release knows is refused when the server registers.
     if level <= mdt.engine().level() || level > FormatLevel::NEWEST {
@@ -196,8 +197,8 @@ pub async fn poll_space(mdt: Arc<Mdt>) {
     }
 }
 
-/// Tells the MGS the term of this opening. Completes only if another opening has this term or a later one: then this is an old copy of the
-/// MDT's disk, or a backup of it has been restored.
+/// Tells the MGS the term of this opening. Completes only if another opening has this term or a later one. This MDT then runs from an old
+/// copy of its disk or from a restored backup.
 pub async fn note_term(mdt: Arc<Mdt>, targets: Arc<Directory>) -> Fault {
     let identity = mdt.identity();
     let (term, opening) = (mdt.numbers().term(), mdt.seams().rng.next_u64());

@@ -4,15 +4,14 @@
 //! |---|---|
 //! | 0 its lease is not renewed any more, and runs out | its client answers nothing from what it knows |
 //! | 1 the session's epoch is raised and synced | the MDT refuses its requests |
-//! | 2 every OST refuses older epochs | nothing that it sent changes data any more; questions to it count as answered |
+//! | 2 every OST refuses older epochs | no late request of the session changes data any more; questions to it count as answered |
 //! | 3 locks, handles, reservations go in batches | others are granted what it held |
-//! | 4 files that it wrote: size := max(MDT, objects) | write opens of them wait for that, and their write sessions go on so long |
+//! | 4 files that it wrote: size := max(MDT, objects) | write opens of them wait, and their write sessions go on, until the size is known |
 //!
-//! An OST that does not answer in step 2 within [`FENCE_WAIT_MS`] learns of the fence before it serves anybody who was told of
-//! what comes after: every reply carries the version of the table of fences, every client shows the highest it was told, and an OST that
-//! knows an older table asks for it first. (It also asks at its start and over each new connection to the MDT, and this side goes on
-//! telling it.) Step 4 asks
-//! only OSTs that know of the fence: nothing is added to a file behind its recovery.
+//! An OST that does not answer in step 2 within [`FENCE_WAIT_MS`] learns of the fence before it serves any client that was told of a
+//! later state. Every reply carries the version of the table of fences, every client shows the highest version it was told, and an OST
+//! with an older table asks for the newer one first. (It also asks at its start and over each new connection to the MDT, and this side
+//! goes on telling it.) Step 4 asks only OSTs that know of the fence, so that no late write extends a file after its recovery.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -69,7 +68,8 @@ pub async fn end(mdt: &Mdt, session: SessionId, reason: &str) {
                 break;
             }
         };
-        // The sender is dropped, not used. It also tells of connections, which end nothing.
+        // The sender is dropped, not used. The wait also ends for changes of connections, which do not end a session;
+        // hence the loop.
         let _ = under_way.await;
         has_waited = true;
     }
@@ -84,8 +84,9 @@ pub async fn end(mdt: &Mdt, session: SessionId, reason: &str) {
     live.events.fire(Event::Session(session));
 }
 
-/// Waits until the lease of a session that is being ended is over for its client too. One that left a question unanswered may have
-/// renewed it since, and answers from its memory and shows kept pages for as long as that counts, whatever others change.
+/// Waits until the lease of a session that is being ended is over for its client, too. A client that left a question unanswered
+/// may have renewed the lease since. Until the lease ends, the client answers from its cache and shows cached pages, whatever
+/// others change.
 async fn run_out(mdt: &Mdt, session: SessionId) {
     let lease_ms = u64::from(mdt.config().lease_ms);
     loop {
@@ -103,8 +104,8 @@ async fn run_out(mdt: &Mdt, session: SessionId) {
     }
 }
 
-/// Files that a session may have written bytes to that nobody knows of: those that it has open for writing; if it has not declared
-/// them since a restart, all that were open for writing then.
+/// Files to which a session may have written bytes that no report mentions: those that it has open for writing. If it has not
+/// declared them since a restart, all files that were open for writing then.
 fn owed_by(rows: &impl Rows, live: &Live, session: SessionId) -> Result<BTreeSet<Ino>> {
     if live.sessions.get(&session).is_some_and(|known| known.must_reclaim) {
         return Ok(watch::list(rows)?.into_iter().map(|watched| watched.ino).collect());
@@ -115,7 +116,7 @@ fn owed_by(rows: &impl Rows, live: &Live, session: SessionId) -> Result<BTreeSet
     Ok(written.map(|(ino, _)| ino).collect())
 }
 
-/// Notes of most of these files that their objects are to be asked, so that the batch that ends the session has room for the rest.
+/// Marks most of these files as owed, so that their objects are asked and the batch that ends the session has space for the rest.
 async fn note_owed(mdt: &Mdt, session: SessionId) -> Result<BTreeSet<Ino>> {
     let mut noted = BTreeSet::new();
     loop {
@@ -204,7 +205,7 @@ pub async fn release(mdt: &Mdt, session: SessionId, fence: Option<FenceSessionRe
     let mut wrote = Vec::new();
     let given_back = async {
         for (ino, handle) in handles {
-            // One batch a handle: each sees what the one before it has changed.
+            // Use one batch a handle: each sees the changes of the batch before.
             let call = Call::internal(Op::SessionClose);
             let recover = mdt.step(&call, |t| {
                 t.frees_space();
@@ -225,9 +226,10 @@ pub async fn release(mdt: &Mdt, session: SessionId, fence: Option<FenceSessionRe
     outcome
 }
 
-/// Gives one handle back. `true` when a recovery of the file must follow: its size has to be learnt from its objects, and its
-/// write session stays until that is done; or it is to go with this handle, and an operation of several steps works on it.
-/// That one is not waited for: it may be waiting for the end of this very session.
+/// Gives one handle back. Returns `true` if a recovery of the file must follow, for one of two reasons. Either the size has
+/// to be learnt from the objects, and the write session stays until then. Or the file is to go with this handle while an
+/// operation of several steps works on it; waiting here is no option, because that operation may wait for the end of this
+/// very session.
 fn give_back(t: &mut Txn<'_>, session: SessionId, ino: Ino, handle: u64) -> Step<bool> {
     let Some(mut file) = inode::find(t, ino)? else {
         t.after(move |live| {
@@ -270,8 +272,9 @@ pub async fn reservations(mdt: &Mdt, ended: &BTreeSet<SessionId>) -> Result<()> 
     .await
 }
 
-/// Recovers a file that a client may have written that is gone (`is_owed`: [`Live::recovery_due`] was said of it, and it cannot be
-/// written before), however long its OSTs are away. One whose disk fails is waited for only so long.
+/// Recovers a file that a vanished client may have written, however long its OSTs are away. An OST whose disk fails is waited for
+/// only a limited number of tries. `is_owed`: the caller has called [`Live::recovery_due`], and opens for writing wait for this
+/// recovery.
 pub fn recover_in_background(mdt: &Mdt, ino: Ino, fence: Option<FenceSessionReq>, is_owed: bool) {
     let Some(mdt) = mdt.me() else { return };
     mdt.clone().spawn("recover file", async move {
@@ -289,9 +292,9 @@ fn is_left_by_others(live: &Live, ino: Ino) -> bool {
     live.opens.other_writers(ino, SessionId(0)).iter().any(|session| !live.may_renew(*session))
 }
 
-/// Size := max(MDT, objects); then, if nobody writes and no other recovery is to come, the write session ends: what this one has
-/// seen need not be all that another client wrote before it was gone. A file that nothing keeps any more goes. `whatever`: also
-/// where not every object can say how long it is.
+/// Sets the size to max(MDT, objects). Then the write session ends if nobody writes and no other recovery is due: this one may
+/// have missed bytes of another client that has vanished. A file that has neither names nor handles is removed. `whatever`:
+/// recovers even if some objects cannot tell their length.
 pub async fn recover(
     mdt: &Mdt,
     ino: Ino,

@@ -157,8 +157,8 @@ pub fn restore(
     Ok(())
 }
 
-/// Closes a handle: the last writer ends the write session (unless a recovery is to do that), the last handle of an inode
-/// without a name lets it go. The inode is stored, or removed. Nothing happens for a handle that is not there.
+/// Closes a handle, and stores or removes the inode. The last writer ends the write session, unless a recovery is to do
+/// that. The last handle of an inode without a name removes the inode. A missing handle is ignored.
 pub fn close(t: &mut Txn<'_>, session: SessionId, inode: &mut Inode, handle: u64) -> Step<()> {
     let (ino, opens) = (inode.ino, &t.live().opens);
     let Some(entry) = opens.get(ino, session, handle) else { return Ok(()) };
@@ -174,8 +174,8 @@ pub fn close(t: &mut Txn<'_>, session: SessionId, inode: &mut Inode, handle: u64
         t.idle(ino)?;
         return namespace::purge(t, inode);
     }
-    // While clients declare what they had open, others may write it: what nobody declares is recovered after that. And what a client
-    // that is gone has written only the objects know: whoever asks them ends the write session.
+    // While clients declare what they had open, others may write the file: files that nobody declares are recovered after that. Only
+    // the objects know the writes of a client that has vanished: the recovery that asks them ends the write session.
     if last_writer && !t.live().recovering && t.live().recoveries_due(ino) == 0 {
         end_writing(t, inode)?;
     }

@@ -1,12 +1,13 @@
 //! Clock of leases: the time for which the MDT has been able to hear its clients.
 //!
 //! A process that was stopped, a virtual machine that was paused, a host without processor time: all of them look, by the clock alone, as
-//! if every client had been silent. So leases run by [`Hearing::now`], which goes on only as far as a task of this very process gets to
-//! run. A pause is added to all leases, and no more than the pause, so that a dead client ends after one lease of real listening.
+//! if every client had been silent. Therefore leases run by [`Hearing::now`], a clock that advances only while a task of this very
+//! process gets to run. All leases grow by the pause, and by no more, so that a dead client ends after one lease of real listening.
 //!
-//! A network that was down at this host's side is not seen that way. It is told by what is heard: where more clients are silent than
-//! are heard, although the connections of the silent ones have not ended, this side is more likely at fault than all of them
-//! ([`Doubt`]). They are kept for [`DOUBT_MS`] at most. As soon as that many are heard again, the rest have a lease from then on.
+//! This clock does not show a network that was down at this host's side. Such a fault shows in what the MDT hears: if more clients are
+//! silent than heard, although the connections of the silent ones have not ended, this side is more likely at fault than all of them
+//! ([`Doubt`]). The silent clients are kept for [`DOUBT_MS`] at most. Once enough of them are heard again, the rest have a full lease
+//! from then on.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -54,14 +55,15 @@ impl Hearing {
             loop {
                 clock.sleep_until(clock.now().plus_ms(TICK_MS)).await;
                 let Some(mdt) = weak.upgrade() else { return };
-                // Renewals need this lock. Where a disk that hangs keeps it taken, no client is heard, and this clock must stand still too.
+                // Renewals need this lock. While a disk that hangs keeps the lock taken, no client is heard, so this clock must stand
+                // still, too.
                 drop(mdt.live_mut());
                 mdt.hearing().tick();
             }
         });
     }
 
-    /// The time. It stands still while the process does.
+    /// The time of this clock, which stands still while the process does.
     pub fn now(&self) -> Mono {
         if brindle_stdx::planted("mds_leases_run_while_it_stands_still") {
             return self.seams.now();

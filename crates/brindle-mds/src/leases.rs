@@ -1,12 +1,12 @@
 //! Leases of directories: which session may answer from its own memory what is in a directory (design note 005).
 //!
 //! A lease covers the entries of a directory, names that are not there, its own attributes, and the attributes of every
-//! file in it that has this one name and that nobody has open for writing. Volatile: after a restart nobody changes
-//! anything that a lease may cover before every client has declared itself again, and a client that does so has
-//! forgotten what it knew.
+//! file in it that has this one name and that nobody has open for writing. Volatile: after a restart, a change of
+//! anything that a lease may cover waits until every client has declared itself again, and a client that does so has
+//! emptied its cache.
 //!
-//! Invariants: a batch that changes what a lease covers gets into the log only when no session but the caller's holds
-//! that lease; a lease that is being recalled is given to nobody.
+//! Invariants: a batch that changes entries or attributes under a lease gets into the log only when no session but the
+//! caller's holds that lease; a lease that is being recalled is not granted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,8 +19,8 @@ pub const LEASES_MAX: usize = 1 << 20;
 pub const SESSION_LEASES_MAX: usize = 1 << 18;
 /// Sessions that hold the lease of one directory.
 pub const HOLDERS_MAX: usize = 64;
-/// After a recall a session is given the lease only when nobody else has changed the directory for so long: one that several
-/// clients change is not worth a lease, one that a single client goes on to change is, to that client.
+/// After a recall, a session is given the lease only if no other session has changed the directory for this long. A lease is
+/// of no use while several clients change the directory. It is of use to a client that alone goes on changing it.
 pub const CONTESTED_MS: u64 = 100;
 /// Directories that are remembered as contested.
 const CONTESTED_MAX: usize = 4_096;
@@ -230,7 +230,7 @@ mod tests {
         let ms = |ms: u64| Mono::default().plus_ms(ms);
         assert!(leases.grant(D, A, ms(0)));
         leases.revoke(D, A, ms(1000));
-        // Both sessions change the directory in turns: the lease is worth nothing to either.
+        // Both sessions change the directory in turns: the lease is of no use to either.
         for n in 0..20 {
             leases.changed(D, B, ms(1000 + 60 * n));
             leases.changed(D, A, ms(1030 + 60 * n));

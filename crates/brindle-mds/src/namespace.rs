@@ -1,4 +1,4 @@
-//! Names, links and the end of inodes: what create, link, unlink and rename have in common.
+//! Names, links and the end of inodes: the common part of create, link, unlink and rename.
 //!
 //! Invariants kept here: nlink is the number of entries (2 + subdirectories for directories); link rows exist exactly
 //! while an inode has several names, and otherwise the hint in the inode is its name; an inode without a name is an
@@ -68,8 +68,8 @@ pub fn named(rows: &(impl Rows + ?Sized), dir: Ino, name: &[u8], entry: Dirent) 
     })
 }
 
-/// The outcome of a change of names. Of one that was refused the caller is told where the names lead: another thread of its own may
-/// have made that so, and as long as the answer to that one is on its way it knows what was before.
+/// Passes the outcome of a change of names on. If the change was refused, the caller also gets cache updates of the names. Another
+/// thread of the caller may have caused the refusal, and until that thread has its reply, the caller's cache has the old names.
 pub async fn tell_if_refused<R>(
     mdt: &Mdt,
     call: &Call,

@@ -47,7 +47,7 @@ pub enum Writing {
     Nobody,
     /// One session, which is the authority for size and times.
     Exclusive(SessionId),
-    /// One or several sessions; the servers are the authority.
+    /// One or several sessions; objects and MDT are the authority for size and times.
     Shared,
 }
 

@@ -1,7 +1,7 @@
 //! The OSTs as the MDT sees them: calls, free space, choice for new files.
 //!
 //! The MDT has a session of its own at the OSTs, whose epoch is its term: an OST that has heard of a later term refuses everything of
-//! an earlier one. Calls that must happen are repeated until they are answered, however long the OST is away.
+//! an earlier one. Mandatory calls are repeated until the OST answers, however long it is away.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -90,7 +90,7 @@ impl Osts {
         }
     }
 
-    /// Another high-water mark: nothing new on fuller OSTs while others can take it.
+    /// Sets the high-water mark: fuller OSTs get no new objects while others can take them.
     pub fn with_high_water(mut self, percent: u64) -> Osts {
         self.high_water_percent = percent;
         self
@@ -203,7 +203,7 @@ impl Osts {
 
     /// Completes when a newer map is known.
     pub async fn until_newer_than(&self, version: u64) {
-        // Only fails when the sender is gone, which `self` holds.
+        // `self` holds the sender, so waiting cannot fail.
         let _ = self.known.subscribe().wait_for(|known| known.version > version).await;
     }
 
@@ -266,15 +266,15 @@ impl Osts {
         Ok(components)
     }
 
-    /// OSTs for a component; none while no OST is known. A wish that cannot be had any more is met as nearly as possible: a
-    /// pool that was destroyed is as if none had been named. A pool without OSTs is refused.
+    /// OSTs for a component; none while no OST is known. A request that cannot be met any more is met as nearly as
+    /// possible: a destroyed pool counts as no pool. A pool without OSTs is refused.
     pub fn place(&self, asked: &StripePolicy) -> Result<Vec<u16>> {
         let (asked, all) = self.ground(asked)?;
         self.place_among(all, &asked)
     }
 
-    /// OSTs for bytes that are to go elsewhere, so many or more: none of `avoid`, and none that is down or has no room. No OSTs
-    /// if there are no others.
+    /// OSTs for at least `len_bytes` that must go elsewhere: none of `avoid`, none that is down or full. Empty if no such OST
+    /// exists.
     pub fn place_elsewhere(&self, asked: &StripePolicy, avoid: &[u16], len_bytes: u64) -> Result<Vec<u16>> {
         let (asked, all) = self.ground(asked)?;
         self.place_among(self.elsewhere(all, avoid, len_bytes), &asked)
@@ -318,8 +318,7 @@ impl Osts {
         all
     }
 
-    /// Whether an OST that was chosen is one that nothing should be placed on by now: it is drained, or has no room for so many
-    /// bytes.
+    /// Whether an OST that was chosen earlier must get no new data by now: it is drained, or has no space for this many bytes.
     pub fn is_avoided(&self, ost: u16, len_bytes: u64) -> bool {
         self.known.borrow().draining.contains(&ost) || self.is_full(ost, len_bytes)
     }
@@ -346,7 +345,8 @@ impl Osts {
         self.full.lock().get(&ost).is_some_and(|refused| *refused <= len_bytes)
     }
 
-    /// An OST has refused bytes for want of room. It counts also for one whose space was not heard of since the start.
+    /// Notes that an OST has refused bytes for want of space, even if its free space was never reported since the
+    /// start.
     pub fn note_full(&self, ost: u16, len_bytes: u64) {
         if self.is_removed(ost) {
             return;

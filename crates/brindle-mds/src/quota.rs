@@ -1,20 +1,19 @@
-//! Limits of users, groups and projects, and the room that mounts are given under them.
+//! Limits of users, groups and projects, and the quota reservations ("room") that mounts are given under them.
 //!
-//! The number of inodes is looked at in the batch that makes one. Bytes are written to OSTs without the MDT:
-//! a mount asks for room first (`ops/quota.rs`) and takes of it what a write may allocate before the write is
-//! answered, so that nothing that was answered meets a limit later. Room given to a mount counts as used
-//! until it asks again.
+//! The number of inodes is looked at in the batch that makes one. Bytes are written to OSTs without the MDT: a mount asks for room first
+//! (`ops/quota_room.rs`). Before it answers a write, it takes from its room as much as the write may allocate, so that no answered write
+//! meets a limit later. Room given to a mount counts as used until the mount asks again.
 //!
-//! What was written and is in no counter (no client knows what the objects of a file have allocated that several write) is
-//! *uncounted*: it is summed here, and when a limit seems to be reached the OSTs are asked, and the sum begins anew. So does that
-//! of an owner of whom nothing is known, after a restart and with his first limit.
+//! Bytes that were written and are in no counter are *uncounted*: if several clients write a file, none of them knows how much its
+//! objects have allocated. Uncounted bytes are summed here. When a limit seems to be reached, the OSTs are asked and the sum begins
+//! anew. The OSTs are also asked for an owner of whom nothing is known: after a restart, or when an owner gets a first limit.
 //!
-//! Rooms are volatile. After a restart mounts ask anew and say what they have taken; until each has, the limits may be exceeded by
-//! what it has in its buffer.
+//! Rooms are volatile. After a restart each mount asks anew and declares what it has taken. Until then its buffered bytes may exceed the
+//! limits.
 //!
 //! A soft limit counts when its grace time is over. The time begins in the batch in which usage goes over the limit, and ends in the one
-//! in which it goes back ([`QuotaTable::graces`]), whatever causes it.
-//! Invariant: what is used, uncounted, held and given under a limit is at most the limit, or nothing more is given.
+//! in which it goes back ([`QuotaTable::graces`]), whatever causes it. Invariant: room is given only while used, uncounted, held and
+//! given bytes together are at most the limit.
 
 use std::collections::BTreeMap;
 
@@ -40,8 +39,8 @@ pub const LAPSE_MS: u64 = 20_000;
 /// Time for which no request waits again for an OST that did not answer, or for a count that took too long.
 const PUT_OFF_MS: u64 = 10_000;
 
-/// Most bytes that a session of a limited host can hold of an owner where nothing is known of it, after a restart or with a new limit: its
-/// largest buffer.
+/// Most bytes that the MDT believes a session of a limited host to hold of an owner of whom nothing is known, after a restart or with a
+/// new limit: the largest buffer of a mount.
 const UNKNOWN_ROOM_MAX_BYTES: u64 = 64 << 20;
 
 /// Bytes that an owner may use under a soft limit whose grace time is not over, without a hard limit.
@@ -254,7 +253,8 @@ impl QuotaTable {
         own || self.settings.of(kind).limit.limits_bytes()
     }
 
-    /// Another number after each change; 0 where no limit of bytes is. Says also whether there are any of projects.
+    /// A number that changes with each change of limits; 0 if no limit of bytes exists. A bit of it says whether
+    /// limits of projects exist.
     pub fn serial(&self) -> u64 {
         if !Kind::ALL.into_iter().any(|kind| self.limits_bytes(kind)) {
             return 0;
@@ -323,8 +323,8 @@ impl QuotaTable {
         Some(self.rooms.entry(owner).or_insert_with(|| Rooms::new(begun)))
     }
 
-    /// What a session of a limited host says of its room, as far as it can be true: a mount holds and has written of a limit at most what it
-    /// was given. More would keep others of the same owner from writing.
+    /// The report of a limited host's session about its room, capped at what can be true: a mount holds and has written at most what it was
+    /// given. A higher report would keep others of the same owner from writing.
     pub fn believed(&self, owner: Owner, session: SessionId, told: RoomUse) -> RoomUse {
         let given = self.rooms.get(&owner).and_then(|rooms| rooms.by_session.get(&session));
         let most = given.map_or(UNKNOWN_ROOM_MAX_BYTES, |room| room.bytes);
@@ -355,8 +355,8 @@ impl QuotaTable {
         Some(Counting { begun, uncounted_bytes, counted_bytes, doubts })
     }
 
-    /// Takes in a count of the OSTs. Bytes on OSTs that did not answer stay in doubt; no client writes to
-    /// these OSTs meanwhile. A count that took too long changes nothing. Both are repeated after
+    /// Takes in a count of the OSTs. Bytes on OSTs that did not answer stay in doubt; no client writes to these OSTs
+    /// meanwhile. A count that took too long changes nothing. Incomplete counts and late ones are repeated after
     /// [`PUT_OFF_MS`].
     pub fn counted(&mut self, owner: Owner, counting: Counting, outcome: Outcome, now: Mono) {
         let Some(rooms) = self.rooms.get_mut(&owner).filter(|rooms| rooms.begun == counting.begun) else {
@@ -385,8 +385,8 @@ impl QuotaTable {
         }
     }
 
-    /// Gives a mount room for what it wants or more, in the place of all that it had and does not hold any more; nothing where
-    /// there is not so much, `None` where there is no limit. `used_bytes`: what the counters say.
+    /// Gives a mount room for at least what it wants. The new room replaces all room that the mount had and does not hold any
+    /// more. Gives 0 if there is not enough; `None` if there is no limit. `used_bytes`: sum of the counters.
     pub fn give(
         &mut self,
         (owner, used_bytes): (Owner, u64),

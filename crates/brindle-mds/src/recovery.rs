@@ -1,16 +1,14 @@
-//! Recovery after a restart: clients declare again what they had open and locked; then what nobody declared is
-//! recovered.
+//! Recovery after a restart: clients declare again what they had open and locked; then files that no client declared are recovered.
 //!
 //! | while it lasts | waits |
 //! |---|---|
 //! | a client that had a session may still declare its opens | opens for writing, new locks, purging of files without names, the end of write sessions |
 //!
-//! An open for reading meanwhile does not get the right to keep pages: that it is written is not known yet.
-//! If a sole writer declares itself after that, it gives its right back ([`share_again`]).
+//! An open for reading meanwhile does not get the right to keep pages, because a writer may not have declared itself yet. If a sole writer
+//! does so later, it gives its right back ([`share_again`]).
 //!
-//! It ends when every client of `C|` has declared, or has been silent for a lease in which others were heard ([`DOUBT_MS`] where
-//! nobody is). Reading and everything else goes
-//! on. Nobody waits for clients that had ended before.
+//! Recovery ends when every client of `C|` has declared, or has been silent for a lease in which others were heard ([`DOUBT_MS`] if none
+//! was heard). Reading and everything else goes on. Nobody waits for clients that had ended before.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -110,7 +108,7 @@ async fn finish(mdt: &Arc<Mdt>) -> Result<()> {
     let (watched, owed) = {
         let mut live = mdt.live_mut();
         let watched = watch::list(mdt.engine());
-        // Only the objects know what sessions have written that did not declare themselves again.
+        // Only the objects know the writes of sessions that did not declare themselves again.
         let is_owed = |w: &Watched| w.is_owed || !live.opens.is_written(w.ino);
         let owed: BTreeSet<Ino> = watched.iter().flatten().filter(|w| is_owed(w)).map(|w| w.ino).collect();
         // In the same moment, so that no writer who closes one of them ends its write session before its objects are asked.
@@ -186,9 +184,9 @@ pub async fn reclaim(mdt: &Mdt, call: &Call, req: ReclaimReq) -> Result<ReclaimR
     Ok(ReclaimResp { opens })
 }
 
-/// A power cut may have taken the mark of a sole writer, so that others opened its file for reading before it came back: it gives
-/// its right back. Now that it has declared everything, and by itself: what it has buffered it may be able to send only when
-/// it has this answer, so nothing here waits for it.
+/// Has sole writers that declared themselves give their exclusive right back if others have the file open. A power cut may have
+/// taken the mark of the sole writer, so that others could open the file for reading first. Runs after the whole declaration, in
+/// the background: the writer may be able to send its buffered writes only after it has this answer.
 fn share_again(mdt: &Mdt, declared_by: SessionId) {
     let shared: BTreeSet<(Ino, SessionId)> = {
         let live = mdt.live();

@@ -1,16 +1,16 @@
-//! Relocation: the bytes of a part of a file go to other objects, as one fenced operation (design note 004).
+//! Relocation moves the bytes of a part of a file to other objects, as one fenced operation (design note 004).
 //!
 //! | step | then |
 //! |---|---|
-//! | 1 the inode is busy, its layout epoch is raised and synced | nobody gets a layout; what is asked for is |
+//! | 1 the inode is busy, its layout epoch is raised and synced | requests for the layout wait |
 //! | 2 every writer settles ([`settle`]), if anything is to be copied or given up | all its writes are on disk |
 //! | 3 the old objects refuse older epochs ([`fence`]) | nothing changes them any more |
 //! | 4 bytes are copied and synced | the copies survive a power cut |
 //! | 5 one batch: the layout; everybody fetches it | the new objects are the file |
-//! | 6 objects that nothing lies in any more are queued to be destroyed | |
+//! | 6 objects without any part of the file are queued to be destroyed | |
 //!
-//! A crash before step 5 leaves the old layout under a higher epoch, and objects set aside that recovery gives up. Nobody is
-//! waited for without an end: an OST or a client that does not answer soon calls the move off ([`not_now`]), and nothing has
+//! A crash before step 5 leaves the old layout under a higher epoch, and objects set aside that recovery gives up. Every
+//! wait is bounded: if an OST or a client does not answer soon, the move is called off ([`not_now`]), and nothing has
 //! changed. Contents, size, times and `data_version` stay.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -82,7 +82,7 @@ pub fn not_now(why: impl std::fmt::Display) -> Fault {
 /// Step 1, in the batch of `t`: whoever asks for the layout waits from now on.
 pub fn begin(t: &mut Txn<'_>, busy: &Busy<'_>, file: &mut Inode) -> Step<()> {
     if t.live().recovering {
-        // Not all who write are known yet.
+        // Some writers are not known yet.
         return Err(Stop::RetryAfter(Event::Recovered));
     }
     busy.set(t)?;
@@ -118,8 +118,8 @@ async fn fence(mdt: &Mdt, ino: Ino, components: &[&Component], epoch: Pair) -> R
     join_all(asked).await.into_iter().collect::<Result<Vec<_>>>().map(drop).map_err(not_now)
 }
 
-/// State of the objects of these components now. One that is known to exist and is missing, or has lost its end, is an
-/// error: a layout without it would hide that.
+/// State of the objects of these components now. If an object that must exist is missing, or has lost its end, the
+/// result is an error: a layout without the object would hide the loss.
 async fn stat(
     mdt: &Mdt,
     ino: Ino,
@@ -192,8 +192,8 @@ impl Moving<'_> {
         Ok(Extent { end: end_of(&self.file.file()?.layout, &stats), allocated_bytes })
     }
 
-    /// Cuts a component behind its last byte: what is written there from now on goes to `osts`. `offset`, which is to be
-    /// written, must come to lie there, or else this is not the way. Nothing is copied.
+    /// Cuts a component behind its last byte: later writes behind the cut go to `osts`. No bytes are copied. `offset`,
+    /// the place of the next write, must lie behind the cut; otherwise the move is called off.
     pub async fn cut_off(self, component: &Component, offset: u64, osts: Vec<u16>) -> Result<()> {
         let (mdt, ino) = (self.mdt, self.file.ino);
         let layout = self.file.file()?.layout.clone();
@@ -214,8 +214,8 @@ impl Moving<'_> {
         self.finish(to, &stats, &[]).await
     }
 
-    /// Moves a range of the file, and returns how many bytes were copied. `None` if an OST has no room for them: nothing has
-    /// changed, and it is noted that the OST has refused its part, of at most `room_bytes`.
+    /// Moves a range of the file, and returns how many bytes were copied. Returns `None` if an OST has no space for them.
+    /// The layout is then unchanged, and the refusal of the OST (of its part, at most `room_bytes`) is noted.
     pub async fn relocate(self, range: Range<u64>, into: Into, room_bytes: u64) -> Result<Option<u64>> {
         let (mdt, ino) = (self.mdt, self.file.ino);
         mdt.synced().await?;
@@ -312,8 +312,8 @@ async fn set_aside(mdt: &Mdt, call: &Call, ino: Ino, to: &Component) -> Result<(
     .await
 }
 
-/// Has the objects destroyed that were set aside and are not the file's, and gives up the mark of the move; without one (after
-/// a restart) once no move is under way.
+/// Has objects destroyed that were set aside and do not belong to the file, and gives up the mark of the move. Without a mark
+/// (after a restart), waits until no move is under way.
 pub async fn give_up_aside(mdt: &Mdt, ino: Ino, busy: Option<&Busy<'_>>) -> Result<()> {
     mdt.step(&Call::internal(Op::Migrate), |t| {
         t.frees_space();

@@ -8,9 +8,9 @@
 //! | [`shipping`] | the records on their way to the other members, and how far those are |
 //! | [`leading`] | the primary: takes over, fills learners, keeps its lease |
 //!
-//! What members of every kind have in common is [`brindle_targets::replica::SetMember`]. Invariants: a member's log is the beginning of its
-//! primary's, or the member is filled anew; nothing is answered, and nothing irreversible is done, before every member in sync has the record
-//! that says so; no two openings of any members have one term.
+//! [`brindle_targets::replica::SetMember`] holds what members of all kinds have in common. Invariants: a member's log is the beginning of
+//! its primary's, or the member is filled anew; a reply is sent, and an irreversible step is done, only after every member in sync has its
+//! record; no two openings of any members share a term.
 
 pub mod following;
 mod held;
@@ -27,7 +27,7 @@ use brindle_wire::mds::replica::LogPlace;
 
 pub use following::{Follower, follow};
 
-/// Newest records that are kept in memory for members that lack them. One that lacks more is filled anew.
+/// Newest records that are kept in memory for members that lack them. A member that lacks more is filled anew.
 pub(crate) const TAIL_BYTES_MAX: usize = 96 << 20;
 
 fn place(pos: LogPos) -> LogPlace {

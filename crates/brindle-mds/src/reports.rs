@@ -1,7 +1,7 @@
-//! Reports of writers: what they change in the inode, and what they no longer may.
+//! Reports of writers: their changes of the inode, and the rules for late reports.
 //!
-//! A report of an older attribute epoch may raise the size, never change times; one of an older truncate epoch changes
-//! neither. mtime is when the writer says that it wrote ([`written_time`]); ctime is the server's.
+//! A report of an older attribute epoch may raise the size, but never changes times. A report of an older truncate
+//! epoch changes neither. mtime is when the writer says that it wrote ([`written_time`]); ctime is the server's.
 
 use brindle_types::attr::Time;
 use brindle_types::layout::FILE_SIZE_MAX_BYTES;
@@ -23,12 +23,12 @@ const S_ISGID: u16 = 0o2000;
 /// Execution by the group: without it, set-group-id means something else.
 const S_IXGRP: u16 = 0o010;
 
-/// What a report is worth.
+/// Parts of a report that count.
 #[derive(Clone, Copy, Debug)]
 pub struct Worth {
-    /// It was not applied before, so what it says was written moves times.
+    /// The report was not applied before, so its writes move times.
     pub is_news: bool,
-    /// Its allocated bytes count. Otherwise the OSTs are asked when nobody writes the file any more.
+    /// Its allocated bytes count. Without that, the OSTs are asked when nobody writes the file any more.
     pub tells_allocation: bool,
 }
 
@@ -84,9 +84,9 @@ pub fn apply(t: &mut Txn<'_>, inode: &mut Inode, report: &WriteReport, worth: Wo
     Ok(())
 }
 
-/// The mtime of a file that was written at this time, as its writer says: never in the future, and no further in the past than a
-/// client may be silent, so that no backup misses the change. Of two writers the later counts, whoever is heard first; an mtime in the
-/// future was set by somebody, and goes.
+/// The mtime of a file after a write at the time that its writer reports: never in the future, and at most one lease in the past, so
+/// that no backup misses the change. Of two writers' times the later one counts, in whatever order their reports come. An mtime in the
+/// future was set by a user, and is replaced.
 pub fn written_time(mtime: Time, written_at: Option<Time>, now: Time) -> Time {
     let at = written_at.unwrap_or(now).min(now).max(now.minus_ms(LEASE_MS.into()));
     if mtime > now { at } else { mtime.max(at) }

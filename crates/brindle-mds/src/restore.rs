@@ -6,9 +6,9 @@
 //! |---|---|
 //! | begins above every term, inode number and session id that the lost one can have given out | no number is given out twice |
 //! | knows no client | clients know what came later |
-//! | gives every file epochs above all that its objects have seen | a cut or a move after the backup left fences there, and the file could never be written again |
-//! | takes what it has of a file for newer than its copy in an archive | the bytes may have changed since, and are released only when they are archived anew |
-//! | forgets objects of moves that were under way | the move may have come to its end, and these be all there is |
+//! | gives every file epochs above all that its objects have seen | fences of a later cut or move would refuse all writes to it |
+//! | takes the contents of a file for newer than its copy in an archive | the bytes may have changed, and need archiving again before a release |
+//! | forgets objects of moves that were under way | the move may have ended, so that these objects hold the only bytes |
 //!
 //! Objects that it does not know are set aside by their OSTs, not destroyed ([`crate::ops::owner`]).
 
@@ -56,8 +56,8 @@ pub struct Restoring {
 }
 
 impl Restoring {
-    /// Makes the store. Its terms begin above `term`, the highest that anybody knows of the lost MDT. Refuses a directory that
-    /// holds a store.
+    /// Makes the store. Its terms begin above `term`, the highest known term of the lost MDT. Refuses a directory that holds a
+    /// store.
     pub fn begin(seams: &Seams, dir: &str, identity: Identity, term: u32) -> Result<Restoring> {
         let store_dir = config::store_dir(dir);
         seams.disk.create_dir_all(dir).map_err(|e| {

@@ -138,10 +138,11 @@ impl MdsService {
         Ok(answer)
     }
 
-    /// Refuses sessions that are not alive, and what a client asks before it has declared what it had: that waited for a
-    /// connection while the MDT was away, and may be about a handle that is not known yet.
+    /// Refuses requests of sessions that are not alive, and requests that a client sent before it has declared what it
+    /// had. Such a request waited for a connection while the MDT was away, and may concern a handle that is not known
+    /// yet.
     ///
-    /// A session belongs to the host that opened it. The answer is what that may do, as far as the session knows.
+    /// A session belongs to the host that opened it. Returns the host's limits, as far as the session knows them.
     fn check_session(&self, call: &Call, conn: &ServerConn) -> Result<Option<Arc<Limits>>> {
         let host = &conn.principal().host;
         let (owner, must_reclaim, limits) = {
@@ -208,8 +209,8 @@ impl MdsService {
         Err(Fault::new(Code::StaleSession).subject(format!("{id} of epoch {}", call.epoch)).why(TIGHTER))
     }
 
-    /// Refuses what comes late, over a connection that the client has given up: it has sent it again, may have had the answer long
-    /// ago, and nobody listens there. An unlock that came twice would give up the next lock.
+    /// Refuses late requests over a connection that the client has given up. The client has sent the request again, may have had
+    /// the answer long ago, and does not listen there any more. An unlock that ran twice would give up the next lock.
     fn check_connection(&self, conn: &ServerConn, session: SessionId) -> Result<()> {
         if !self.connections.has_moved(session, conn.id()) {
             return Ok(());

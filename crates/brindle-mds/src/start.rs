@@ -131,8 +131,8 @@ pub(crate) fn stored(mode: Mode) -> DurabilityMode {
     }
 }
 
-/// Serves the MDT in `config.dir`. Returns when it listens; if the file system's id is not known yet (the first start),
-/// when the MGS has answered. Where it fails, nothing of it touches the store any more.
+/// Serves the MDT in `config.dir`. Returns when the MDT listens; at the first start, while the file system's id is not
+/// known, when the MGS has answered. After an error no task of the MDT touches the store any more.
 pub async fn start(config: Config, seams: Seams, transport: Arc<dyn Transport>) -> Result<Handle> {
     let superblock = member::load(&seams, &config.dir, Role::Mdt)?;
     let targets = OstTargets::new(&seams, transport.clone(), &config.host, &superblock);

@@ -35,7 +35,7 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: &SetattrReq, size_bytes: u64) -
     let made = match cut.await? {
         Some(file) => match cut_objects(mdt, &file, size_bytes).await {
             Ok(made) => Some(made),
-            // No OST has said that. The cut is begun, and the next start of the MDT finishes it.
+            // The fault is not an OST's: the MDT stops. The cut is begun, and the next start of the MDT finishes it.
             Err(fault) if fault.code == Code::Shutdown => return Err(fault),
             Err(fault) => return Err(give_up(mdt, &file, size_bytes, &busy, fault).await?),
         },
@@ -155,8 +155,8 @@ async fn give_up(mdt: &Mdt, begun: &Inode, size_bytes: u64, busy: &Busy<'_>, fau
         Ok(())
     });
     marked.await.map_err(|worse| worse.why(fault.to_string()))?;
-    // Every writer has been told by now. What it told under the epoch of before, since the objects were asked, counted for
-    // nothing, and an OST that has refused the epoch took its bytes: the objects know.
+    // Every writer has been told by now. Their reports under the former epoch were ignored since the objects were asked,
+    // and an OST that has refused the new epoch took their bytes. Hence ask the objects again.
     let stats = attrs::stat_answering(mdt, begun).await;
     let merged = mdt.step(&call, |t| {
         t.frees_space();

@@ -1,11 +1,11 @@
-//! From an MGT to a service: at once where its configuration lies beside it, as long as it holds the lease where it lies in etcd.
+//! From an MGT to a service: at once if its configuration lies beside it; while this MGS holds the lease if it lies in etcd.
 //!
 //! ```text
 //! standing by --the lease is won--> active --the lease has ended, or may have--> standing by
 //! ```
 //!
 //! Invariant: an MGS that stands by does not listen; an active one checks its lease before each reply, and each of its writes to etcd is
-//! done only while the lease exists. All that it knows is read anew whenever it becomes active.
+//! done only while the lease exists. An MGS reads all its state anew whenever it becomes active.
 
 use std::sync::{Arc, OnceLock};
 
@@ -128,7 +128,8 @@ impl Drop for Handle {
     }
 }
 
-/// Serves the MGT in `config.dir` until the handle is stopped or dropped. Where its configuration lies in etcd it may have to stand by first.
+/// Serves the MGT in `config.dir` until the handle is stopped or dropped. If its configuration lies in etcd, the MGS may have to stand by
+/// first.
 pub async fn start(config: Config, seams: Seams, transport: Arc<dyn Transport>) -> Result<Handle> {
     let loaded = Superblock::load(&*seams.disk, &config.dir, &mgt())?;
     let mut superblock = loaded.superblock;
@@ -168,7 +169,7 @@ pub async fn start(config: Config, seams: Seams, transport: Arc<dyn Transport>) 
     }
     let etcd = settings.open(shared.seams.clone())?;
     let won = match etcd.try_lead(&shared.config.host).await {
-        // What fails here passes: this MGS stands by, and tries again.
+        // A failure of `lead` may pass: this MGS stands by, and tries again.
         Ok(Lead::Won(store)) => passes(shared.lead(store).await)?,
         Ok(Lead::Held(leader)) => {
             tracing::info!(%leader, "this MGS stands by");

@@ -1,10 +1,10 @@
-//! A backup of the configuration, and what becomes of it in a restore (design note 039).
+//! A backup of the configuration, and how a restore changes it (design note 039).
 //!
 //! A backup has all entries of the config store, the superblock of the MGT and the authority with its key: whoever has it is the cluster.
 //!
-//! A restored configuration may be older than what servers and clients have heard. [`ConfigBackup::restored`] makes entries of it that are safe
-//! to go by: versions and epochs of the map above all that was told, no tokens, no change under way, and each replica set and shared target
-//! marked, so that nobody is given it before its hosts have told how it stands ([`crate::restored`]).
+//! A restored configuration may be older than what servers and clients have heard. [`ConfigBackup::restored`] makes entries of it that are
+//! safe to go by: versions and epochs of the map are above all that were told; tokens and unfinished changes are left out; each replica set
+//! and shared target is marked, so that no host is given the target before all its hosts have told its state ([`crate::restored`]).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
-//! Events: what has happened in the cluster, for people who ask the next morning (`brindle events`).
+//! Events of the cluster, for people who ask the next morning what happened (`brindle events`).
 //!
 //! Twice a second the MGS looks at what it knows (hosts, targets, who is silent, who is fenced) and compares it with the last look
-//! ([`between`], a plain function). So nothing that changes can forget to tell of it. The last [`EVENTS_MAX`] lie in one entry of the config store, and
-//! outlive the MGS; what happened in the half second before it died may be missing.
+//! ([`between`], a plain function). Therefore code that changes state need not report the event. The last [`EVENTS_MAX`] lie in one entry
+//! of the config store, and outlive the MGS; events of the half second before it died may be missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -66,7 +66,7 @@ impl Events {
         let _ = self.kept.subscribe().wait_for(later).await;
     }
 
-    /// Adds events. They are shown when they are durable.
+    /// Adds events. Readers see them once they are durable.
     async fn add(&self, at_s: i64, found: &[Happening]) -> Result<()> {
         let mut version = self.version.lock().await;
         let mut rest = found;
@@ -86,7 +86,7 @@ impl Events {
                     self.kept.send_replace(Arc::new(row.events));
                     return Ok(());
                 }
-                // Another MGS was first, or a write of this one of which it has heard nothing.
+                // Another MGS wrote first, or an earlier write of this one was done although no answer came.
                 Swap::Lost(_) => {
                     let (there, known) = read(&*self.store, &self.key).await?;
                     *version = there;
@@ -558,7 +558,7 @@ mod tests {
         now.sets = set("a1", &["a1", "h2"]).sets;
         now.sets.get_mut(&TargetId::ost(0)).unwrap().members = ["a1", "h2"].map(str::to_owned).into();
         assert_eq!(names(&before, &now), ["host.renamed a1"]);
-        // Another key is another host.
+        // A host with another key is another host.
         now.hosts.get_mut("a1").unwrap().key = [3; 32];
         let names = names(&before, &now);
         assert!(

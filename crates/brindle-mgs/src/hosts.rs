@@ -1,11 +1,11 @@
-//! Hosts of the cluster: who has joined, with which key and roles, what each is to serve, who was removed.
+//! Hosts of the cluster: who has joined, with which key and roles; the targets that each is to serve; who was removed.
 //!
 //! An MGT that `brindle cluster init` made holds the cluster's authority, in [`AUTHORITY_FILE`]; only such a cluster has hosts. Rows in the config store,
 //! one for each: [`rows`]. Decisions are plain functions of all rows: [`decide`].
 //!
-//! Invariants: a name belongs to one key, and a key to one name, until the host is removed; a removed key is not let in again while a
-//! certificate of it may hold; a target is assigned to one host, and its identity never changes, so that an empty directory
-//! is never taken for a target that was formatted before.
+//! Invariants: a name belongs to one key, and a key to one name, until the host is removed; a removed key is refused while any certificate
+//! of it may be valid; a target is assigned to one host, and its identity never changes, so that an empty directory is never taken for a
+//! target that was formatted before.
 
 pub(crate) mod decide;
 mod heard;
@@ -132,7 +132,7 @@ impl Hosts {
             if stored {
                 return Ok((changed, answer));
             }
-            // Another MGS was first.
+            // Another MGS wrote first.
             self.replace(rows::load(&*self.store).await?);
         }
         Err(Fault::new(Code::Overloaded)

@@ -1,14 +1,14 @@
-//! The management service: keeps the map of one file system and tells everybody who serves what, where.
+//! The management service keeps the map of one file system and tells everybody which host serves which target at which address.
 //!
-//! [`format()`] makes an MGT, [`start`] serves it. Servers register their targets and send heartbeats ([`ops`]);
-//! everybody asks for the map, and waits for a newer one. The map lies in the config store ([`store`]); who is heard of
-//! is volatile ([`liveness`]).
+//! [`format()`] makes an MGT, [`start`] serves it. Servers register their targets and send heartbeats ([`ops`]); everybody asks for
+//! the map, and waits for a newer one. The map lies in the config store ([`store`]); the liveness of targets is volatile
+//! ([`liveness`]).
 //!
 //! The MGS is in no data path: while it is away, files are read and written as before; only a server that starts,
 //! or a new mount, must wait for it.
 //!
-//! Where the configuration lies in etcd several hosts run the MGS, with the same superblock ([`active`]): one is active, the others
-//! wait for its lease to end and do not listen meanwhile, so that whoever asks goes on to the next address.
+//! If the configuration lies in etcd, several hosts run the MGS with the same superblock ([`active`]). One is active. The others
+//! wait for its lease to end and do not listen meanwhile, so that callers go on to the next address.
 //!
 //! Invariants: an index belongs to one target identity for ever; a target's epoch rises with every change of who
 //! serves it, and the map's version with every change; both are durable before anybody sees them.

@@ -1,8 +1,9 @@
 //! Liveness of targets: volatile, derived from heartbeats, shown in every map that is given out.
 //!
 //! A target that falls silent is not a change of the map: its address and epoch are as they were, and its clients wait
-//! for it anyway. So nothing is written and no version rises when it goes down or comes back; whoever asks for the map
-//! sees the state of that moment. After a restart of the MGS every target counts as heard of for one lease.
+//! for it anyway. Therefore the MGS writes nothing and raises no version when the target goes down or comes back; a
+//! caller of the map sees the state of that moment. After a restart of the MGS every target counts as heard of for one
+//! lease.
 
 use std::collections::BTreeMap;
 

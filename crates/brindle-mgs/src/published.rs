@@ -35,7 +35,8 @@ impl<T: Form + Default + PartialEq + Clone + Send + Sync + 'static> Published<T>
         Ok(Published { store, key, what, entry_version: Mutex::new(version), current })
     }
 
-    /// The value, and its version, by which callers ask for news. It is never 0, which stands for no answer yet.
+    /// The value and its version, with which callers ask for a newer one. The version is never 0, which stands for no
+    /// answer yet.
     pub(crate) fn now(&self) -> (u64, Arc<T>) {
         self.current.borrow().clone()
     }
@@ -46,8 +47,8 @@ impl<T: Form + Default + PartialEq + Clone + Send + Sync + 'static> Published<T>
         let _ = self.current.subscribe().wait_for(|told| told.0 != version).await;
     }
 
-    /// Replaces the value by what `decide` makes of it; whether that is another one, and what `decide` says besides. It is asked again when another
-    /// MGS was first, or a write of this one of which it has heard nothing.
+    /// Replaces the value by the one that `decide` makes of it. Returns whether the value changed, and the second result of `decide`. Calls
+    /// `decide` again when another MGS wrote first, or when an earlier write of this one was done although no answer came.
     pub(crate) async fn change<R>(
         &self,
         is_dry_run: bool,

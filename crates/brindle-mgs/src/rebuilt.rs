@@ -1,10 +1,11 @@
 //! The configuration of a cluster, made anew from the superblocks of its targets (design note 048): the MGT and every backup of it are lost.
 //!
-//! [`rebuild`] is a plain function from what lies on the hosts to a [`ConfigBackup`], which is then restored like any other ([`ConfigBackup::restored`]): versions and
-//! epochs are above all that was told, and replica sets wait until their hosts have told how they stand.
+//! [`rebuild`] is a plain function from the targets found on the hosts to a [`ConfigBackup`], which is then restored like any other
+//! ([`ConfigBackup::restored`]): versions and epochs are above all that were told, and replica sets wait until their hosts have told their
+//! state.
 //!
-//! Invariant: what contradicts itself is refused by name. Nothing is guessed that could give a target to two hosts, or to one that lacks
-//! acknowledged changes: of a replica set only the members count that the newest record names.
+//! Invariant: contradictions are refused by name. The function never guesses where a wrong guess could give a target to two hosts, or to
+//! one that lacks acknowledged changes: of a replica set, only members that the newest record names count.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,7 +44,7 @@ pub struct FoundHost {
     pub key: [u8; 32],
     /// Roles of the host.
     pub roles: String,
-    /// Its targets.
+    /// Targets found on the host.
     pub targets: Vec<FoundTarget>,
 }
 
@@ -65,7 +66,7 @@ pub struct Rebuilt {
     pub backup: ConfigBackup,
     /// Targets with their hosts, in words.
     pub targets: Vec<String>,
-    /// What an administrator should look at, in words.
+    /// Remarks for the administrator, in words.
     pub notes: Vec<String>,
 }
 
@@ -352,7 +353,8 @@ impl<'a> Rebuilding<'a> {
         members.sort_by_key(|m| m.host != primary);
         let shown: Vec<String> = members.iter().map(|m| format!("{} in {}", m.host, m.dir)).collect();
         self.targets.push(format!("{name} with copies on {}; epoch {newest}", shown.join(", ")));
-        // What clients were told is not known: a term above all says that unsynced changes may be lost.
+        // The terms that clients were told are unknown. A term above all of them says that unsynced changes may be
+        // lost.
         let term = crate::restored::new_term(0, self.said.now_s);
         // A copy that is lost or was left out may have gone by a higher epoch than those that were found.
         let epoch = crate::restored::above(newest, self.said.now_s);
@@ -369,8 +371,8 @@ impl<'a> Rebuilding<'a> {
         Ok(primary)
     }
 
-    /// Refuses indices without a target, unless an administrator has said that nothing is there: a target of this index that is made later would be
-    /// taken for the one that files lie on.
+    /// Refuses indices without a target, unless an administrator has said that the target is lost: a target made later under such an index
+    /// would be taken for the one that holds files.
     fn check_gaps<'t>(&mut self, targets: impl Iterator<Item = &'t TargetId> + Clone) -> Result<()> {
         let osts: Vec<u16> = targets.clone().filter(|t| t.role == Role::Ost).map(|t| t.index).collect();
         let highest = osts.last().copied().unwrap_or(0);

@@ -34,7 +34,8 @@ const GRACE_MS: u64 = 8_000;
 /// A spare host that was heard of so lately can be given a copy.
 const SPARE_ALIVE_MS: u64 = 15_000;
 
-/// A fill that gets so much further than where it met trouble goes on; one that has no room ends at the same place each time.
+/// A fill that gets this much further than the point where it met trouble counts as going on. A fill without space ends at
+/// the same point each time.
 const HEADWAY_BYTES: u64 = 64 << 20;
 
 /// A copy whose fill met trouble, and has not got further since.
@@ -187,8 +188,8 @@ impl Replicas {
         self.state.lock().unfit.contains(&(target, host.to_owned()))
     }
 
-    /// Time for which members of a set have been away or failed, or could not be filled, in milliseconds, as far as this MGS has
-    /// looked.
+    /// Time for which members of a set have been away or failed, or could not be filled, in milliseconds, as far back as this
+    /// MGS has looked.
     fn away_ms(
         &self,
         set: &ReplicaSetState,

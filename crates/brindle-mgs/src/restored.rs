@@ -1,12 +1,11 @@
 //! Replica sets and shared targets after the configuration was restored from a backup (design note 039).
 //!
-//! A backup may be older than the last change of who serves a target. An MGS that went by an old row could
-//! give the target to a host that lacks acknowledged changes, or to two hosts at once. So nothing is decided
-//! about a restored target until all its hosts have told what lies on their disks. [`set`] and [`shared`] are
-//! plain functions of the row and of what was told; they say how the target stands.
+//! A backup may be older than the last change of who serves a target. An MGS that went by an old row could give the target to a host that
+//! lacks acknowledged changes, or to two hosts at once. Therefore the MGS decides about a restored target only after all its hosts have
+//! told what lies on their disks. [`set`] and [`shared`] are plain functions from the row and these reports to the state of the target.
 //!
-//! Invariant: what has the highest number counts. A member of a set records an epoch, and an owner writes its turn, before it acknowledges
-//! anything in it; so where all have shown what they have, nothing higher exists.
+//! Invariant: the highest number counts. A member of a set records an epoch, and an owner writes its turn, before it acknowledges anything
+//! in it. Therefore, once all have reported, no higher number exists.
 
 use std::collections::BTreeMap;
 
@@ -87,7 +86,8 @@ pub(crate) fn new_term(known: u32, now_s: i64) -> u32 {
     known.saturating_add(1).max(u32::try_from(now_s).unwrap_or(0))
 }
 
-/// An epoch or turn above all that were told, and above those of whoever could not tell: they rise by one, and far slower than seconds.
+/// An epoch or turn above all that were reported, and above those of hosts that could not report: both rise by one, far slower than
+/// seconds, so the time in seconds is higher.
 pub(crate) fn above(newest: u64, now_s: i64) -> u64 {
     newest.saturating_add(1).max(u64::try_from(now_s).unwrap_or(0))
 }
@@ -121,7 +121,7 @@ pub(crate) fn set(
         let next = format!("brindle target replica list {}", set.target);
         return Settled::Waits(waits(Code::RestoredTarget, set.target, &highest, next));
     };
-    // Each of these has everything that was acknowledged.
+    // Members that have everything that was acknowledged.
     let complete = || set.members.iter().filter(|m| shown.in_sync.contains(&m.host));
     let serves = |host: &str| {
         let report = of(host).report.as_ref();
@@ -232,7 +232,7 @@ pub(crate) fn shared(row: &SharedRow, s: &Situation) -> Settled<SharedRow> {
         return Settled::Waits(waits(Code::RestoredTarget, t.target, &device.missing, next));
     }
     match device.in_use[..] {
-        // No host has the target: either may get it, with a turn above every earlier one.
+        // Every host has released the target: any may get it, with a turn above every earlier one.
         [] if device.newest_turn > t.turn => {
             Settled::Becomes(owned(row, &t.owner, above(device.newest_turn, s.now_s)))
         }

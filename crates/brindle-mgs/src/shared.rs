@@ -201,8 +201,8 @@ fn listen(mgs: &Mgs, rows: &Rows) {
     });
 }
 
-/// Whether a row is older than what its hosts have gone by: then it was put back, as by a restore of etcd itself, and is settled like one of a
-/// restored configuration.
+/// Whether a row is older than the turn that its hosts have followed. Such a row was put back, for example by a restore of etcd itself, and
+/// is settled like a row of a restored configuration.
 async fn was_put_back(mgs: &Arc<Mgs>, hosts: &Hosts, rows: &Rows, target: TargetId) -> bool {
     let newer = |rows: &Rows| {
         let row = rows.shared_target(target).filter(|_| !rows.is_restored(target))?;

@@ -123,7 +123,7 @@ impl MapStore {
 
     /// Keeps the highest term of an MDT; that term. Of two openings under one term the first counts.
     pub(crate) async fn note_term(&self, mdt: TargetId, told: TermRow) -> Result<TermRow> {
-        // One change of the store at a time.
+        // Serialises changes of the store.
         let _turn = self.entry_version.lock().await;
         let key = format!("{}{mdt}", self.terms.prefix);
         for _ in 0..ATTEMPTS_MAX {
@@ -137,7 +137,7 @@ impl MapStore {
                     self.terms.highest.lock().insert(mdt, (version, told));
                     return Ok(told);
                 }
-                // Another MGS was first, or a write of this one of which it has heard nothing.
+                // Another MGS wrote first, or an earlier write of this one was done although no answer came.
                 Swap::Lost(_) => {
                     let entry = self.store.get(&key).await?;
                     let known =

@@ -1,4 +1,5 @@
-//! Hosts that are not let in any more, although the authority has signed their certificates; and what others may do ([`crate::nodemaps`]).
+//! Hosts that are refused although the authority has signed their certificates, because they were removed. [`crate::nodemaps`] says what
+//! other hosts may do.
 //!
 //! One [`RemovedKeys`] for each process: the process learns from the MGS who was removed, the transport refuses new connections of those hosts,
 //! and [`crate::RpcServer`] ends the connections that they have.

@@ -3,10 +3,10 @@
 //! A server hands every request to [`Fair::run`], which starts it: at once, after its turn, or when its limit allows. Requests that others may
 //! wait for pass at once ([`passage`]). The decisions are those of two state machines: [`queue`] knows turns, [`buckets`] knows limits.
 //!
-//! A request has a place while a thread works on it, or will as soon as one is free. A request that pauses, for whatever it waits, gives its place up,
-//! and goes on without waiting for another one. So what waits never stands in the way of what it waits for.
+//! A request has a place while a thread works on it, or will as soon as one is free. A request that waits for anything gives its place up,
+//! and goes on later without waiting for another place. Therefore a waiting request never blocks the one that it waits for.
 //!
-//! Invariants: a request that came is served once; nothing waits while a place is free and no limit holds it; everything is bounded.
+//! Invariants: each request is served once; a request waits only while all places are taken or a limit holds it; everything is bounded.
 
 pub mod buckets;
 pub mod queue;
@@ -29,7 +29,7 @@ use parking_lot::Mutex;
 use buckets::{Asker, Buckets};
 use queue::{Class, Offered, Queue};
 
-/// Requests that an MDT serves at once: twice the threads that a server has unless it is told otherwise, so that no thread waits for the next one.
+/// Requests that an MDT serves at once: twice the default number of threads of a server, so that a thread that ends one finds the next.
 pub const MDT_PLACES: usize = 8;
 /// Requests that an OST serves at once: so many keep a disk busy.
 pub const OST_PLACES: usize = 16;
@@ -107,7 +107,8 @@ pub enum Passage {
     AtOnce,
 }
 
-/// The table. It names every operation: a new one does not compile until somebody has said whether others may wait for it.
+/// The table of passages. It names every operation: a new one does not compile until its author has decided whether others
+/// may wait for it.
 ///
 /// | passes at once | because |
 /// |---|---|
@@ -173,7 +174,7 @@ pub fn passage(op: Op) -> Passage {
 /// A request that has come.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// Its operation; `None` of one that this release does not know.
+    /// Operation of the request; `None` if this release does not know it.
     pub op: Option<Op>,
     /// Who asks.
     pub principal: &'a Principal,
@@ -250,7 +251,7 @@ pub struct Fair {
 }
 
 impl Fair {
-    /// No request yet, and no limits.
+    /// A scheduler without requests or limits.
     pub fn new(seams: &Seams, config: FairConfig) -> Arc<Fair> {
         let state = State {
             queue: config.places.map(Queue::new),
@@ -317,7 +318,8 @@ impl Fair {
         }
     }
 
-    /// Replaces the limits. What a rule holds that is gone, or has other rates now, goes on.
+    /// Replaces the limits. A request that waited for a rule which is gone starts; one whose rule has other rates now
+    /// waits on, under the rule's new number.
     pub fn set_limits(&self, rules: &[LimitRule]) {
         let (now, wall_s) = (self.seams.now(), self.seams.wall().secs);
         let mut state = self.state.lock();

@@ -1,7 +1,7 @@
-//! The job that a task works for: what it asks of servers is tagged with it.
+//! The job that a task works for, with which its requests to servers are tagged.
 //!
-//! The job belongs to the task, and is not an argument of every call, because what a program asked for passes a hundred functions on its way to
-//! a request, most of which have nothing to do with jobs. A task that is started for another one takes its job along with [`carry`].
+//! The job is stored with the task rather than passed as an argument: a system call passes a hundred functions on its way to a request, and
+//! most of them have nothing to do with jobs. A task that starts another one passes its job on with [`carry`].
 
 use brindle_wire::job::JobTag;
 

@@ -1,7 +1,7 @@
 //! Nodemaps as a server sees them: what the host behind a connection may do (design note 038).
 //!
-//! One [`Nodemaps`] for each process, beside the list of removed hosts: the process learns the nodemaps from the MGS, and the gate of every target
-//! asks here. A host that is trusted fully has no [`Limits`], so that nothing is done for its requests.
+//! One [`Nodemaps`] for each process, beside the list of removed hosts: the process learns the nodemaps from the MGS, and the gate of every
+//! target asks here. A host that is trusted fully has no [`Limits`], so its requests skip all checks of this kind.
 //!
 //! | connection | the nodemap is found by |
 //! |---|---|
@@ -10,7 +10,7 @@
 //! | with a certificate | the name in the certificate |
 //! | without one (mode `none`) | its address, then the name that it claims |
 //!
-//! An address that a nodemap limits is one of no server and of no administrator, whatever the program there says ([`Nodemaps::check_claim`]).
+//! At an address that a nodemap limits, a program's claim to be a server or an administrator is refused ([`Nodemaps::check_claim`]).
 //!
 //! Hosts that no nodemap names are those of the default nodemap, unless their certificate has the role server, agent or admin.
 
@@ -49,7 +49,7 @@ pub struct Limits {
     pub gid: u32,
     /// Names from the root to the tree that it sees; none for the whole file system.
     pub subtree: Vec<Vec<u8>>,
-    /// Numbers of its users and groups, where the file system has others. Such a host has no root.
+    /// Numbers of the host's users and groups, if the file system has others for them. Such a host has no root.
     pub ids: Ids,
 }
 
@@ -235,7 +235,8 @@ impl Table {
         table
     }
 
-    /// What the range says that the address of a connection lies in, if nothing proves who the other end is.
+    /// Limits of the address range of a connection, if the other end has not proven who it is. `Some(None)`: the
+    /// range is trusted fully.
     fn of_range(&self, conn: &ServerConn) -> Option<&Option<Arc<Limits>>> {
         if conn.proof().is_some() || conn.is_of_this_machine() {
             return None;
@@ -246,7 +247,7 @@ impl Table {
 
     fn of(&self, conn: &ServerConn) -> Option<Arc<Limits>> {
         let of_range = self.of_range(conn);
-        // What limits a host by its address does not depend on what a program there says that it is.
+        // Limits of an address hold whatever the program there says that it is.
         if let Some(Some(limits)) = of_range {
             return Some(limits.clone());
         }

@@ -1,6 +1,6 @@
-//! Frames on their way out of one connection. A sender hands its frame to the network itself if the network
-//! takes it at once, together with frames that others have queued meanwhile. If the other side does not read,
-//! a task of the connection waits. So an ordinary frame costs one system call and wakes nobody on this side.
+//! Frames on their way out of one connection. A sender hands its frame to the network itself if the network takes it at
+//! once, together with frames that others have queued meanwhile. If the other side does not read, a task of the connection
+//! waits. Therefore an ordinary frame costs one system call and wakes no task on this side.
 //!
 //! Invariants: frames go out in the order in which [`Outbox::send`] got them; a frame that was queued is looked at again by
 //! whoever had the sending half at that moment.

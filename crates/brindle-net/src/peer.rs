@@ -207,7 +207,8 @@ struct Credits {
     _bytes: Option<OwnedSemaphorePermit>,
 }
 
-/// Credits that a request of this header takes, in units of [`BYTES_UNIT`]. Its job takes none: both ends count without it.
+/// Credits that a request of this header takes, in units of [`BYTES_UNIT`]. The job tag takes none: both ends count without
+/// it.
 pub(crate) fn bytes_units(header: &Header) -> u64 {
     let bytes = u64::from(header.body_len) + u64::from(header.bulk_len) + u64::from(header.reply_bulk_max);
     bytes.div_ceil(BYTES_UNIT).max(1)
@@ -342,12 +343,12 @@ impl Peer {
         self.inner.nids.borrow().clone()
     }
 
-    /// The addresses in a newer map. Connections to one that is not among them end, and so do attempts to connect: another host has the target now, and the
-    /// former one may be silent for ever.
+    /// Sets the addresses of a newer map. Connections, and attempts to connect, to other addresses end: another host has the target now,
+    /// and the former one may be silent for ever.
     pub fn set_nids(&self, nids: Vec<Nid>) {
         for (index, slot) in self.inner.links.iter().enumerate() {
             if let LinkState::Up(link) = &*slot.borrow() {
-                // Another target may have answered because this side went by an older map.
+                // A wrong target may have answered because this side followed an older map.
                 *link.wrong_since.lock() = None;
                 if !rail::addresses(&self.inner.config, index, &nids).contains(&link.info.nid) {
                     link.down.set();

@@ -1,5 +1,6 @@
-//! [`Transport`] over TCP ([`security`] says who is at the other end), with tokio, and over local sockets within a machine ([`local`]). Frames are read through a small buffer; bulk goes from the socket straight
-//! into an aligned buffer, and from where it lies to the socket with `writev`.
+//! [`Transport`] over TCP, with tokio, and over local sockets within a machine ([`local`]). [`security`] says who is at the other end.
+//! Frames are read through a small buffer. Bulk goes from the socket straight into an aligned buffer, and from its memory to the socket
+//! with `writev`.
 //!
 //! Chosen by the binary only. Invariant: a peer that vanished, or stopped in the middle of a frame, loses its
 //! connection within a bounded time, and never holds more memory than one frame.

@@ -1,7 +1,7 @@
 //! The seam between remote calls and the network: frames in order over connections that may break.
 //!
 //! Implemented over TCP here and simulated in the testkit. A connection delivers frames in order, each at most once
-//! and whole, until it breaks; what was in flight then may or may not have arrived.
+//! and whole, until it breaks. Frames in flight at that moment may or may not arrive.
 
 use std::sync::Arc;
 
@@ -55,7 +55,7 @@ pub enum Caller {
     },
     /// A process of a host, over TCP.
     Host {
-        /// The port that it calls from. Only root may use ports below [`RESERVED_PORTS`] there.
+        /// The port that the process calls from. Only root may use ports below [`RESERVED_PORTS`] there.
         port: u16,
         /// Host that has proven itself; `None` where the network asks for no proof.
         proof: Option<Arc<Proof>>,
@@ -142,8 +142,8 @@ fn not_this(claimed: &Principal, why: String) -> Fault {
         .data("nothing was changed")
 }
 
-/// One connection as two independent halves. Dropping `tx` tells the other side, behind what was sent, that nothing
-/// more comes; dropping both closes it.
+/// One connection as two independent halves. Dropping `tx` tells the other side, after the frames that were sent,
+/// that no more come; dropping both closes the connection.
 pub struct Connection {
     /// Address of the other side, for messages.
     pub peer: Nid,

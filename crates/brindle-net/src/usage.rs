@@ -84,14 +84,15 @@ pub fn written_bytes(op: Op, request: &Frame) -> u64 {
     }
 }
 
-/// Bytes of files in a request, and room for them in its reply, as far as the request tells. Those of a small file lie in its body.
+/// Bytes of files in a request, and space for them in its reply, as far as the request tells. Bytes of a small file lie in the
+/// body.
 pub(crate) fn known_bytes(op: Option<Op>, request: &Frame) -> u64 {
     let in_body = op.filter(|op| *op == Op::InlineWrite).map_or(0, |op| written_bytes(op, request));
     u64::from(request.header.bulk_len) + u64::from(request.header.reply_bulk_max) + in_body
 }
 
-/// Whether a request may wait for a program or an archive, for as long as that takes: for a lock that somebody holds, for the restore of a file, for
-/// work. Only the time in which the server works on it is the server's.
+/// Whether a request may wait for a program or an archive, for as long as that takes: for a lock, for the restore of a file, for work. Only
+/// the time in which the server works on it counts as the server's.
 pub(crate) fn waits_for_others(op: Op) -> bool {
     matches!(op, Op::SetLock | Op::HsmRecall | Op::HsmTake | Op::MdtWaits | Op::WatchLimits)
 }

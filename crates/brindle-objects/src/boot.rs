@@ -1,11 +1,11 @@
 //! The boot term: a number that changes whenever unsynced writes may have been lost.
 //!
-//! A start under the same boot of the host and the same mount keeps it (a killed process loses nothing that was
-//! written); any other start, and every failed sync, takes a new one. A disk that has just failed to sync may fail to
-//! sync the new term, too. Therefore every boot has [`BOOT_TERMS`] numbers of its own: those behind the first need only
-//! be written, so that the next process finds them; a power cut that takes them takes the boot, and the next boot begins
-//! behind them all. Invariant: no term is used twice, whatever syncs fail; the first of a boot is durable before it is
-//! used.
+//! A start under the same boot of the host and the same mount keeps the term, because a killed process loses nothing
+//! that was written. Any other start, and every failed sync, takes a new term. A disk that has just failed to sync may
+//! fail to sync the new term, too. Therefore every boot has [`BOOT_TERMS`] numbers of its own. The first one is synced;
+//! later ones need only be written, so that the next process finds them. A power cut that loses a later one also ends
+//! the boot, and the next boot begins above all of them. Invariant: no term is used twice, whatever syncs fail; the
+//! first of a boot is durable before it is used.
 
 use std::io::ErrorKind;
 

@@ -30,8 +30,9 @@ enum Fate {
 }
 
 impl ObjectStore {
-    /// Removes objects, durably. Their names are remembered for a while, so that a late write does not make them again. One
-    /// that the disk does not let go keeps none of the others.
+    /// Removes objects, durably. The store remembers their names for a while, so that a late write does not make them
+    /// again. An object that the disk fails to remove is listed in [`Destroyed::stuck`]; the others are removed all the
+    /// same.
     pub async fn destroy(&self, ids: &[ObjectId]) -> Result<Destroyed, Fault> {
         if let Some(fault) = self.failure() {
             return Err(fault);

@@ -98,8 +98,8 @@ impl SessionFences {
         })
     }
 
-    /// Refuses everything of these sessions below their epochs from now on; durable on return, and then no change of an older
-    /// epoch is under way any more. Blocks for a sync, and for those changes.
+    /// Refuses requests of these sessions with an epoch below the given one, from now on. On return the fence is durable, and
+    /// no change of an older epoch is under way any more. Blocks for a sync, and until those changes end.
     pub fn raise(&self, fences: &[(SessionId, Pair)]) -> Result<(), Fault> {
         let done = self.record(fences);
         // The wait is needed even if no fence is newer: a repeated request may come while the first one still

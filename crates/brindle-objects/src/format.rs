@@ -5,8 +5,8 @@
 //! header | sums 0    | data of region 0   | sums 1 | data of region 1 | ...
 //! ```
 //!
-//! The file's length tells the object's length, exact to a byte. Bytes behind the object's end in its last
-//! block count as zero. All that is not data is big-endian; sums are little-endian words, one a block.
+//! The file's length tells the object's length, exact to a byte. Bytes behind the object's end in its last block
+//! count as zero. Header fields are big-endian; sums are little-endian words, one a block.
 //!
 //! Invariant: the header's fields lie in one 512-byte sector, so that a power cut leaves the old or the new header.
 
@@ -107,7 +107,7 @@ pub struct Header {
     pub dirty_term: u32,
     /// A cut to this length was decided and may not have been finished.
     pub pending_cut: Option<u64>,
-    /// Only fences: no object of this name exists yet.
+    /// The file holds only fences: no object of this name exists yet.
     pub fence_only: bool,
     /// The directory entry is known to be durable.
     pub linked: bool,
@@ -120,7 +120,7 @@ pub struct Header {
 pub enum HeaderState {
     /// A good header.
     Good(Header),
-    /// Zeros or nothing: the file was made, and its header never reached the disk. There is no object.
+    /// Zeros or nothing: the file was made, and its header never reached the disk. The object does not exist.
     Never,
     /// The header is damaged, with the reason.
     Damaged(String),

@@ -1,13 +1,13 @@
-//! Room promised to clients: a client that has acknowledged bytes to a program before it sent them must find room for them.
+//! Space promised to clients: a client that acknowledges bytes to a program before it sends them must find space for them.
 //!
-//! A part of every target is kept back ([`crate::space`]) and promised in grants, one for each session, in the answers to
-//! writes. A write that was acknowledged on the strength of a grant may use what is kept back. While the target has room a
-//! grant stays as it is, however much is written under it; when what is kept back is being used up, each such write lowers the
-//! grant that it came under by its own room, so promises never exceed what is left.
+//! Every target keeps a part of its space back ([`crate::space`]) and promises this part in grants, one for each session, in the
+//! replies to writes. A write that was acknowledged under a grant may use the part that is kept back. While the target has other
+//! space, such writes leave the grant unchanged. Once they use up the part that is kept back, each lowers its grant by the space
+//! that it takes, so promises never exceed the rest.
 //!
-//! Volatile. After a restart clients say what they hold, and until they have had the time for that nobody is given more; what is
-//! kept back stays so all the while. Pure but for its lock.
-//! Invariant: the sum of all grants is at most what may be promised, except while the file system below is filled by others.
+//! Volatile. After a restart clients declare their grants. Until they have had the time to do so ([`DECLARE_MS`]), no grant
+//! grows, and the part that is kept back stays so. Pure but for its lock. Invariant: the sum of all grants is at most what may
+//! be promised, except while the file system below is filled by others.
 
 use std::collections::BTreeMap;
 
@@ -24,9 +24,9 @@ use crate::space::ToPromise;
 pub const GRANT_MAX_BYTES: u64 = 32 << 20;
 /// A smaller grant is not worth giving.
 const GRANT_MIN_BYTES: u64 = 64 << 10;
-/// Time after writes are served again, in which no client is granted more than it held. It is longer than
-/// clients trust a grant (`brindle-client/src/grants.rs`). So afterwards no client buffers on the strength of
-/// a grant of an earlier process.
+/// Time after writes are served again, in which no client is granted more than it held. The time is longer than
+/// clients trust a grant (`brindle-client/src/grants.rs`). Therefore no client buffers under a grant of an earlier
+/// process when the time is over.
 const DECLARE_MS: u64 = 10_000;
 /// A grant that was not used for so long may go to others.
 pub const IDLE_MS: u64 = 120_000;
@@ -59,7 +59,6 @@ struct Promise {
 impl Grants {
     /// Table without grants. `was_used`: an earlier process of the target may have given some. `life` is a
     /// number that no other process of the target has.
-    /// `life` is a number that no other process of it has.
     pub fn new(life: u64, now: Mono, was_used: bool) -> Grants {
         let grants = Grants { life, was_used, table: Mutex::default() };
         grants.serving(now);

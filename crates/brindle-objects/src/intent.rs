@@ -282,7 +282,7 @@ impl Inner {
 /// Reason why a region could not be marked.
 #[derive(Debug)]
 pub enum MarkError {
-    /// No free record: sync, and try again.
+    /// The table has no free record: sync, and try again.
     Full,
     /// Writing failed.
     Io(io::Error),

@@ -3,15 +3,15 @@
 //! Called by `brindle-oss` (one [`ObjectStore`] a target) and, read only, by fsck ([`check`]). Knows nothing of
 //! connections, sessions' rights or the MDT; a request's place in its slot comes in as a [`slots::Turn`].
 //!
-//! Invariants: what was written survives the death of the process, and what was synced survives a power cut, with
-//! right checksums (a store may answer changes only when they are synced: [`replies`]); a block that a crash cannot have torn is never re-summed; nothing with a wrong checksum is
-//! returned; a lower epoch than a fence's changes nothing.
+//! Invariants: written bytes survive the death of the process, and synced bytes survive a power cut, with right checksums (a store may
+//! answer changes only when they are synced: [`replies`]); a block that a crash cannot have torn is never re-summed; a block with a wrong
+//! checksum is never returned; a request with an epoch below its fence changes nothing.
 //!
-//! How a crash is told from damage: a block may be torn by a power cut only at or above the object's high-water mark,
-//! or in a region with a write intent ([`intent`]), both of an older boot term ([`boot`]); by the death of the process
-//! only within the ranges that the slot table ([`slots`]) names as in flight, or by a cut that the header names.
-//! [`ObjectStore`] re-sums those (and only those) before it uses an object for the first time in a boot term. A store with copies first takes them from
-//! a copy that has them whole ([`OtherCopies`]).
+//! How a crash is told from damage: a block may be torn by a power cut only at or above the object's high-water mark, or in a region with a
+//! write intent ([`intent`]), both of an older boot term ([`boot`]); by the death of the process only within the ranges that the slot table
+//! ([`slots`]) names as in flight, or by a cut that the header names. [`ObjectStore`] re-sums these blocks, and no others, before it uses
+//! an object for the first time in a boot term. A store of a replica set first tries to take them from another copy that has them whole
+//! ([`OtherCopies`]).
 
 pub mod boot;
 pub mod check;

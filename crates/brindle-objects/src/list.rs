@@ -84,8 +84,8 @@ fn names_in(disk: &dyn Disk, dir: &str) -> io::Result<Vec<String>> {
     }
 }
 
-/// The entry of a file; `None` when the file is gone meanwhile. A file that the disk does not return counts as an object: the list goes on
-/// behind it, and whoever uses the object gets the error.
+/// The entry of a file; `None` if the file was removed meanwhile. A file that the disk does not return counts as an object: the list goes
+/// on behind it, and whoever uses the object gets the error.
 fn look(disk: &dyn Disk, path: &str, object: ObjectId) -> Option<Listed> {
     let mut listed = Listed { object, len_bytes: 0, allocated_bytes: 0, exists: true };
     let stat = match disk.stat(path) {

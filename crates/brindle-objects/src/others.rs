@@ -1,8 +1,8 @@
 //! Blocks that are damaged here, or torn by a crash, taken from another copy of the object.
 //!
-//! A store that is a member of a replica set is not alone with such a block. Whoever knows the other members ([`OtherCopies`]) says which of them
-//! may be believed, and this module puts their bytes in the place of what is here. Two callers: [`ObjectStore::settle_left`], before a block counts as
-//! torn by a crash, and writes of parts of blocks ([`crate::write`]).
+//! A member of a replica set can replace such a block. [`OtherCopies`] knows the other members and which of them may be believed, and this
+//! module writes their bytes over the local block. Two callers: [`ObjectStore::settle_left`], before a block counts as torn by a crash, and
+//! writes of parts of blocks ([`crate::write`]).
 //!
 //! Invariant: a block that is whole here is never replaced.
 
@@ -30,7 +30,7 @@ const RUN_BLOCKS: u64 = 256;
 pub struct WantedBlocks {
     /// The object.
     pub object: ObjectId,
-    /// Its header as it is here: a copy with other epochs has other bytes.
+    /// Header of the local object: a copy with other epochs has other bytes.
     pub image: ObjectImage,
     /// The blocks.
     pub blocks: Range<u64>,
@@ -56,8 +56,8 @@ impl WantedBlocks {
 
 /// The way to other copies.
 pub trait OtherCopies: Send + Sync {
-    /// Bytes of blocks from a copy that has every one of them whole. `None` where there is none. Where that copy ends within the last block the bytes
-    /// end there, too.
+    /// Bytes of blocks from a copy that has every one of them whole; `None` if no copy has. If that copy ends within the last block, the
+    /// bytes end there, too.
     fn whole_blocks<'a>(&'a self, wanted: &'a WantedBlocks) -> BoxFuture<'a, Option<Bytes>>;
 }
 

@@ -168,8 +168,8 @@ impl ObjectStore {
             }
             self.check_ticket(&object, &op.ticket)?;
             self.room_for(&object, op.offset, op.len_bytes, false)?;
-            // The change cannot tear the object: it changes no byte and no sum of a block. So a kill explains
-            // no damage here.
+            // The change writes no byte and no sum of a block, so a kill in the middle of it cannot tear the object.
+            // The empty range says that damage found later has another cause.
             turn.begin(InFlight { object: op.object, offset: 0, len_bytes: 0 })?;
             let (session, epoch) = turn.session();
             let _fence = self.fences.enter(session, epoch)?;

@@ -38,8 +38,8 @@ pub(crate) fn read_blocks(
     Ok((data, sums))
 }
 
-/// Reads blocks into `data`, whatever it holds. `direct`: long pieces bypass the page cache, unless they are
-/// in it. Also returns the number of bytes that bypassed it.
+/// Reads blocks into `data`, whose former contents do not matter. `direct`: long pieces bypass the page cache, unless
+/// they are in it. Returns the sums, and the number of bytes that bypassed the page cache.
 pub(crate) fn read_blocks_into(
     file: &dyn DiskFile,
     range: std::ops::Range<u64>,

@@ -1,10 +1,10 @@
 //! Table of recently read pieces of objects: long reads bypass the page cache until a piece is read for the
 //! second time.
 //!
-//! A copy in the page cache costs processor time, and memory that other bytes lose, and is worth it only for what is read
-//! again: by other clients, or by one that has no room for it. So a piece is read from the device the first time, and from the second time on
-//! through the page cache, and so is what is read of the same object in the next [`KEEP_BYTES`]: clients that read one file together read it
-//! once from there on. Every piece leaves a mark in a table of fixed size, in which newer marks overwrite older ones.
+//! A copy in the page cache costs processor time and memory. The copy pays only for a piece that is read again: by other clients, or by a
+//! client without room to cache it. Therefore the first read of a piece comes from the device. Reads from the second one on go through the
+//! page cache, and so do reads in the next [`KEEP_BYTES`] of the same object. From there on, clients that read one file together cause one
+//! read of the device. Every piece leaves a mark in a table of fixed size, in which newer marks overwrite older ones.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
@@ -31,8 +31,8 @@ impl Default for Recent {
 }
 
 impl Recent {
-    /// Marks the pieces that begin in a range of an object, so that reads one behind the other mark different ones wherever they
-    /// begin; whether the first was marked. (Two pieces in 2^32 may be taken for one another.)
+    /// Marks the pieces that begin in a range of an object, so that consecutive reads mark different pieces wherever they begin.
+    /// Returns whether the first piece was marked already. (Two pieces in 2^32 may be taken for one another.)
     pub fn mark(&self, id: &ObjectId, range: Range<u64>) -> bool {
         let mut again = false;
         let first = range.start.div_ceil(PIECE_BYTES);

@@ -50,8 +50,8 @@ pub(crate) fn image_of(object: &Object) -> Result<(ObjectImage, Option<Arc<dyn D
 }
 
 impl ObjectStore {
-    /// The store belongs to a member of a replica set from now on: it keeps marks, tells clients `term`, and ends when a sync fails, because
-    /// another member goes on.
+    /// Makes the store that of a member of a replica set: from now on it keeps marks, tells clients `term`, and ends when a sync fails,
+    /// because another member goes on.
     pub fn become_member(&self, term: u32) -> Result<(), Fault> {
         if self.marks.get().is_none() {
             let marks = Intents::open(&*self.seams.disk, &format!("{}/{MARKS_FILE}", self.root))?;
@@ -145,8 +145,9 @@ impl ObjectStore {
         self.write(&op, &mut turn).await.map(drop)
     }
 
-    /// Writes a damaged block anew with the bytes of another member, as `put` does, and syncs it. No write intent: a power cut that tears the block
-    /// leaves it damaged, and no other block of its region is taken for torn. To mend is not to write: the time of the last write stays.
+    /// Writes a damaged block anew with the bytes of another member, as `put` does, and syncs it. Records no write intent: a power cut that
+    /// tears the block leaves it damaged, and no other block of its region is taken for torn. The time of the last write stays, because the
+    /// contents do not change.
     pub async fn mend(&self, id: ObjectId, offset: u64, data: Bytes, crc: u32) -> Result<(), Fault> {
         let (image, _) = self.look(id, 0, 0).await?;
         let mut turn = self.slots.anonymous(None)?;

@@ -12,9 +12,9 @@
 //! owner, and clients need not know of it.
 //!
 //! Order of a synced reply: write intents, data and checksums, a sync of the object (with the directory entry of a new
-//! one), then the row of the slot, then a sync of the slot table. A row is written behind the sync of its change, so that
-//! no power cut keeps a row that says "done" without what was done. Both syncs are shared: one that begins after several
-//! writes have ended serves them all.
+//! one), then the row of the slot, then a sync of the slot table. A row is written after the sync of its change, so that
+//! no power cut keeps a row that says "done" and loses the change. Both syncs are shared: a sync that begins after
+//! several writes have ended serves all of them.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -28,9 +28,9 @@ use crate::slots::{SlotTable, Turn};
 use crate::stats::add;
 use crate::store::ObjectStore;
 
-/// The boot term that a store tells which answers only what is synced. Clients and MDTs compare the terms of replies to
-/// learn whether unsynced changes may be lost; no answered change of such a store ever is, so the term never changes. The
-/// highest number: of changes under several terms the lowest counts, and a change under this one is never lost.
+/// The boot term that a store with synced replies tells. Clients and MDTs compare the terms of replies to learn whether
+/// unsynced changes may be lost. Such a store loses no answered change, so its term never changes. The value is the
+/// highest number: the lowest term of several changes counts, and a change under this term is never lost.
 pub const NOTHING_LOST: u32 = u32::MAX;
 
 /// Moment at which a change is answered.
@@ -91,7 +91,7 @@ impl ObjectStore {
         self.replies == Replies::Synced && !planted("ost_reply_before_sync")
     }
 
-    /// The first step of a reply to a change of an object under `term`: where replies wait for syncs, the change is on the
+    /// The first step of a reply to a change of an object under `term`. If replies wait for syncs, the change is on the
     /// disk on return.
     pub async fn sync_before_reply(&self, id: ObjectId, term: u32) -> Result<(), Fault> {
         if !self.replies_wait() {
@@ -103,7 +103,7 @@ impl ObjectStore {
     }
 
     /// The last step of a reply: records it in its slot, so that the request is not executed again. An answer that is too
-    /// long is replaced by `short`. Where replies wait for syncs, the row is on the disk on return.
+    /// long is replaced by `short`. If replies wait for syncs, the row is on the disk on return.
     pub async fn record_reply(
         &self,
         mut turn: Turn,

@@ -117,7 +117,8 @@ impl ObjectStore {
         Some(Plan { file, cut, ranges, rewrite, trim })
     }
 
-    /// Makes blocks that a crash may have torn whole: from another copy of the object where one has them whole, and else as they are here.
+    /// Puts right the blocks that a crash may have torn: takes each from another copy of the object that has it whole; otherwise computes
+    /// its sum from the local bytes.
     async fn resum(&self, object: &Object, plan: &Plan) -> Result<(), Fault> {
         let id = object.id;
         self.take_from_others(object, &plan.file, &plan.ranges).await?;
@@ -163,8 +164,8 @@ impl ObjectStore {
         let within = new_len % BLOCK;
         let last = new_len / BLOCK;
         let io = |e: std::io::Error| write_fault(id, &e);
-        // Was the block that is cut in two, or the last one that grows, all right? Only before its sum is made anew can that be
-        // told, and before it is cut.
+        // Verify the block that is cut in two, or the last block that grows. Later is too late: the cut and the new sum would
+        // hide damage.
         let mut poison = 0;
         if within > 0 && last < blocks(s.len) {
             let (old, stored) = read_blocks(&*file, last..last + 1).map_err(io)?;
@@ -177,7 +178,7 @@ impl ObjectStore {
                         poison = POISON;
                         self.report_damage(id, last, m.stored, m.computed);
                     }
-                    // Another copy is asked for it first, as for all that a crash may have torn.
+                    // Settling asks another copy for this block first, as for all blocks that a crash may have torn.
                     (true, true) => poison = SUSPICION,
                     (true, false) => {}
                 }
@@ -222,8 +223,8 @@ impl ObjectStore {
         settled.inspect_err(|_| *self.left.lock() = Some(in_flight))
     }
 
-    /// What [`ObjectStore::settle_left`] does, for a member that follows: what was in flight is put right on return. Objects with marks are put right when they are used, which the
-    /// result sees to for all of them.
+    /// Like [`ObjectStore::settle_left`], for a member that follows. On return, ranges that were in flight are put right. Objects with
+    /// marks are put right when they are used; the returned future does so for all of them.
     pub async fn settle_following(
         self: &Arc<Self>,
     ) -> Result<impl Future<Output = ()> + Send + 'static, Fault> {
@@ -268,8 +269,8 @@ impl ObjectStore {
 
     /// At start: objects with write intents. Objects of an older term are put right; all are synced soon.
     async fn settle_marked(&self) {
-        // What has no write intent lies behind the high-water mark. Where others are asked that is done now, while they may be believed; else when
-        // the object is used.
+        // A block without a write intent that a crash may have torn lies at or above the high-water mark. If other copies can be asked,
+        // such objects are put right now, while those copies may be believed. Otherwise they are put right when they are used.
         let mut objects = self.intents.objects();
         if self.others.lock().is_some() {
             objects.extend(self.marked_objects());

@@ -1,10 +1,10 @@
 //! The slot table: what makes a write that is sent twice land once.
 //!
-//! One record for each (session, slot) in a plain file: written before the data with the range in flight, and behind
-//! the data with the answer. It survives the death of the process. A power cut takes it (a resend then counts as a new
-//! write), unless replies wait for syncs ([`crate::replies`]). A slot belongs to one connection, which is closed before the slot is served on
-//! a newer one of the same rail. Connections over different rails live side by side, and share their session's slots: of what one of them
-//! delivers late the sequence tells.
+//! One record for each (session, slot) in a plain file: written before the data with the range in flight, and behind the data with the
+//! answer. The table survives the death of the process. A power cut loses it (a resend then counts as a new write), unless replies wait for
+//! syncs ([`crate::replies`]). A slot belongs to one connection, which is closed before a newer connection of the same rail serves the
+//! slot. Connections over different rails live side by side and share their session's slots: the sequence exposes a request that one of
+//! them delivers late.
 //!
 //! | request's sequence | record | what happens |
 //! |---|---|---|
@@ -513,7 +513,7 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         if self.in_flight.is_some() {
-            // No block is torn: before a turn is dropped, the range is finished or its sums are right.
+            // The range has no torn block: before a turn is dropped, the range is finished or its sums are right.
             drop(self.put(State::Interrupted, Bytes::new()));
         }
         if self.last.is_none() {
@@ -662,7 +662,7 @@ mod tests {
         finish(run(&table, 1, 2, &other), b"second");
         finish(run(&table, 1, 3, &one), b"third");
         assert!(!one.is_closed() && !other.is_closed(), "both live on");
-        // One rail is dead: what was under way there comes again over the other, while the first may still run.
+        // One rail is dead: its requests are sent again over the other, while the first attempt may still run.
         let mut turn = run(&table, 1, 4, &other);
         let mut again = Box::pin(table.enter(KEY, epoch(1), 4, one.clone()));
         assert!(futures_util::FutureExt::now_or_never(&mut again).is_none(), "waits for the one that runs");

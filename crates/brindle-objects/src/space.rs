@@ -1,10 +1,9 @@
-//! Free space of the target, asked of the local file system now and then; and the *ballast*. The ballast is a
-//! file whose blocks are allocated and hold nothing. So space for acknowledged bytes is there although other
-//! files fill the file system. A write that was promised room takes it from the ballast when there is no
-//! other.
+//! Free space of the target, asked of the local file system now and then; and the *ballast*. The ballast is a file of allocated blocks
+//! without data. It keeps space for acknowledged bytes even if other files fill the file system. A write that was promised space takes
+//! it from the ballast if the file system has no other.
 //!
-//! Everything here counts the ballast as room. It is never larger than what is kept back from writes without a promise, so what is left
-//! for those lies outside of it.
+//! All figures of this module count the ballast as free space. The ballast is never larger than the part that is kept back from writes
+//! without a promise, so these writes find their space outside of it.
 
 use std::io;
 use std::sync::Arc;
@@ -81,7 +80,7 @@ pub struct ToPromise {
 /// Claim of a write to space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
-    /// No condition: there is plenty of space.
+    /// No condition: the target has plenty of space.
     Plenty,
     /// Reserve its blocks first.
     Little,
@@ -138,8 +137,8 @@ impl Space {
         Ok(ToPromise { bytes: left.min(hold), is_whole: left >= hold, held_bytes: held.min(left) })
     }
 
-    /// Makes the ballast as large as the promises want it: `promised_bytes` and room for one more client. Where the file system has no
-    /// room for that, it stays as it is.
+    /// Makes the ballast as large as the promises need: `promised_bytes` and space for one more client. If the file system has no
+    /// space for that, the ballast stays as it is.
     pub fn hold(&self, promised_bytes: u64, now: Mono) -> Result<(), Fault> {
         let mut state = self.state.lock();
         if state.is_unsupported {

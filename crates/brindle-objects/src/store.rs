@@ -31,9 +31,9 @@ use crate::writeback_hint::WritebackHint;
 
 /// Files that every target with objects has.
 const PARTS: [&str; 4] = ["boot", "slots", "intents", "fences"];
-/// Names of destroyed objects that are remembered, so that a late write does not make one again. In memory and bounded:
-/// what slips through belongs to a generation that the MDT disowns, is found by the question to the MDT whether it still
-/// wants the object (asked of every object that it has not confirmed), and is destroyed again.
+/// Names of destroyed objects that are remembered, so that a late write does not make one again. The names are in memory
+/// and bounded. An object that a late write makes all the same has a generation that the MDT disowns. The pass for
+/// garbage, which asks the MDT about every unconfirmed object, finds and destroys it.
 const TOMBSTONES_MAX: usize = 1 << 16;
 
 /// Location and identity of a store.
@@ -45,8 +45,8 @@ pub struct StoreConfig {
     pub fs_id: u64,
     /// Moment at which a change is answered.
     pub replies: Replies,
-    /// Whether the store is a member of a replica set. Then what a crash left is put right only when [`ObjectStore::settle_left`] says with whose
-    /// help.
+    /// Whether the store is a member of a replica set. Such a store puts right what a crash left only in [`ObjectStore::settle_left`],
+    /// which names the copies that may help.
     pub is_member: bool,
 }
 
@@ -81,7 +81,7 @@ pub struct ObjectStore {
     pub(crate) marks: OnceLock<Intents>,
     /// Boot term of a member that clients are told; 0 for the own one.
     pub(crate) told: AtomicU32,
-    /// What was in flight when the last process of a member ended; `None` once that was put right.
+    /// Ranges that were in flight when the last process of a member ended; `None` once they are put right.
     pub(crate) left: Mutex<Option<Vec<InFlight>>>,
     /// The way to other copies of the objects ([`crate::others`]).
     pub(crate) others: Mutex<Option<Arc<dyn OtherCopies>>>,
@@ -278,8 +278,8 @@ impl ObjectStore {
         self.fences.lowest(session) < epoch
     }
 
-    /// Checks the session of an MDT. Its epoch is the MDT's term: once one of a later term is here, which is durable on return, everything
-    /// of an earlier one is refused, and nothing of it is under way any more.
+    /// Checks the session of an MDT, whose epoch is the MDT's term. The first request of a later term fences earlier ones: on return the
+    /// fence is durable, requests of earlier terms are refused, and none of them is under way any more.
     pub async fn admit_mdt(self: &Arc<Self>, session: SessionId, epoch: Pair) -> Result<(), Fault> {
         if planted("ost_takes_a_deposed_mdt") {
             return Ok(());
@@ -300,8 +300,9 @@ impl ObjectStore {
         }
         let mut object = self.look_up(id)?;
         if object.state.lock().is_read_only {
-            // The file system may take writes again. No task is in the middle of a read that begins now, or
-            // finds it later.
+            // The file system may take writes again, so look the object up anew. The lock of all of it waits for
+            // tasks that still use the old entry, and `gone` sends tasks that find the old entry later to the new
+            // one.
             let all = object.locks.write(ALL).await;
             object.state.lock().gone = true;
             self.table.forget(&object);

@@ -103,13 +103,13 @@ impl ObjectStore {
                 return Ok(());
             }
             if settled_term != self.boot_term() {
-                // The sync that this one waited for has failed. The kernel counts what it did not write as clean from then on,
-                // and a second sync would succeed without it: it is written again first.
+                // The sync that this one waited for has failed. From then on the kernel counts the unwritten bytes as clean,
+                // and a second sync would succeed without them. Write them again first.
                 drop(syncing);
                 self.settle(object).await?;
                 continue;
             }
-            // No write may be half done when the marks are counted.
+            // Wait until no write is half done before counting the marks.
             let all = object.locks.write(ALL).await;
             let Some(snapshot) = self.begin_sync(object) else { return Ok(()) };
             drop(all);
@@ -117,8 +117,8 @@ impl ObjectStore {
         }
     }
 
-    /// Refuses what was written under a term that a failed sync has ended meanwhile: the kernel may have dropped the bytes
-    /// before they were written again.
+    /// Refuses changes of a term that a failed sync has ended meanwhile: the kernel may have dropped the bytes before they
+    /// were written again.
     pub(crate) fn must_be_of(&self, term: u32, id: ObjectId) -> Result<(), Fault> {
         if self.boot_term() == term {
             return Ok(());
@@ -313,7 +313,8 @@ impl ObjectStore {
         self.stopped.store(true, Ordering::Release);
         self.writeback_hint.stop();
         if let Some(fault) = self.failure() {
-            // Its disk has ended it: no later sync could be believed, and reading what is dirty may take for ever.
+            // A failed disk has ended the store: no later sync could be believed, and reading dirty blocks may take
+            // for ever.
             return Err(fault);
         }
         self.sync_all().await?;

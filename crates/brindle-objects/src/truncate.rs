@@ -1,7 +1,7 @@
-//! Truncating objects, and raising their fences. On disk before the answer.
+//! Truncates objects and raises their fences. Both are on disk before the answer.
 //!
-//! A cut is written into the header and synced before it is made, so that it is finished after any crash, exactly
-//! once: the header that carries its end is older than every synced byte behind it.
+//! The header records a cut, and is synced, before the file is cut. Thus any crash is followed by finishing the cut
+//! exactly once: the header that clears the record is older than every synced byte behind the cut.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
-//! Reading blocks for the scrub: all of them are read from the disk where possible, and what does not match its checksum is told, not counted as
-//! damage that somebody met.
+//! Reads blocks for the scrub, from the disk where possible. A block that does not match its checksum is reported to the scrub; it does not
+//! count as damage that a reader met.
 //!
-//! A block is read under the range lock of its object, as reads of users are: data and checksum of one moment. What a crash left half written was put
-//! right before ([`ObjectStore::ready`]).
+//! A block is read under the range lock of its object, like a read of a user, so that data and checksum are of one moment.
+//! [`ObjectStore::ready`] has put right half-written blocks before.
 
 use std::io;
 use std::ops::Range;
@@ -97,8 +97,8 @@ impl ObjectStore {
 }
 
 impl Verified {
-    /// Reads blocks one by one, because the disk did not return all of them: those that it does not return are damaged. Where it returns none
-    /// the error is `e`, which may be that of the whole disk.
+    /// Reads blocks one by one, because the disk did not return all of them. Blocks that it does not return are damaged. If it returns
+    /// none, the error is `e`, which may concern the whole disk.
     fn one_by_one(
         &mut self,
         file: &dyn DiskFile,

@@ -54,9 +54,9 @@ pub struct WriteOp {
 /// Whether an overwrite leaves a write intent: then a power cut may have torn its region, and mismatches there are explained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Intent {
-    /// It does.
+    /// The overwrite leaves a write intent.
     Marked,
-    /// It does not: a block that it tears is damaged, as what lay there was.
+    /// The overwrite leaves none: a block that it tears counts as damaged, as its former contents did.
     None,
 }
 
@@ -399,11 +399,11 @@ fn allocated(file: &dyn DiskFile, offset: u64, len: u64) -> bool {
     has(sum_pos(offset / BLOCK), sum_pos(offset / BLOCK)) && has(data_pos(offset), data_pos(last))
 }
 
-/// Writes data to one place of the file. Whole blocks of a long piece go past the page cache: what a stream writes is not
-/// read again soon, and copying it there, and writing it back from there, costs more processor time than all else that is
-/// done with it here (design note 010). Blocks of objects are pages of the file, and whoever writes or reads a block has
-/// locked it, so that no block is on both ways at once.
-/// Returns how many bytes went that way.
+/// Writes data to one place of the file. Returns the number of bytes that bypassed the page cache.
+///
+/// Whole blocks of a long piece bypass it: a stream is seldom read again soon, and the copy into the page cache and the
+/// writeback cost more processor time than everything else here (design note 010). Blocks of objects are pages of the
+/// file, and every reader or writer of a block has locked it, so a block is never on both paths at once.
 fn put_data(file: &dyn DiskFile, data: &[u8], pos: u64) -> io::Result<u64> {
     let head = (pos.next_multiple_of(BLOCK) - pos) as usize;
     let whole = data.len().saturating_sub(head) / BLOCK_BYTES * BLOCK_BYTES;

@@ -1,9 +1,9 @@
-//! WritebackHint syncs: the device writes down what came past the page cache while the stream that it belongs to goes on.
+//! Early syncs: the device makes bytes that bypassed the page cache durable while their stream goes on.
 //!
-//! A device with a cache of its own (a disk, a loop device, a volume of a virtual machine) may keep all of a stream until
-//! somebody asks for a sync, and that one then waits for all of it while the processors have nothing to do. So the device
-//! is asked every [`EARLY_BYTES`] already. Nobody waits for it but a real sync of the same object, and nothing is promised by it:
-//! marks, headers and answers belong to real syncs, which find little left (design note 010).
+//! A device with a write cache of its own (a disk, a loop device, a volume of a virtual machine) may keep a whole stream until a
+//! sync. That sync would wait for all of it, with idle processors. Therefore a background task syncs every [`EARLY_BYTES`]. Only
+//! a real sync of the same object waits for an early one. An early sync promises nothing: marks, headers and answers belong to
+//! real syncs, which find little left (design note 010).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use crate::object::Object;
 use crate::stats::add;
 use crate::store::ObjectStore;
 
-/// Bytes past the page cache after which the device is asked to write down what it has. One request is under way at a time.
+/// Bytes past the page cache after which the device is told to write back its cache. One early sync is under way at a time.
 pub(crate) const EARLY_BYTES: u64 = 32 << 20;
 
 /// Bytes written since the last hint.
@@ -56,8 +56,8 @@ impl ObjectStore {
     /// Asks the device to write down what it has, if that is due; whether it was.
     pub(crate) async fn sync_early_once(&self) -> bool {
         let Some(object) = self.writeback_hint.due.lock().take() else { return false };
-        // The kernel tells of bytes that it could not write only once for a file: nobody else may sync it before it is known
-        // what became of this sync. A sync under way does the same, and more.
+        // The kernel reports bytes that it could not write only once for a file. Hence no other task may sync the file until
+        // the result of this sync is known. A sync under way makes this one unnecessary.
         let Ok(_syncing) = object.syncing.try_lock() else { return true };
         let term = self.boot_term();
         // (None: it was removed meanwhile.)

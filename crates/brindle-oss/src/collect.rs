@@ -1,11 +1,11 @@
-//! Garbage: objects that nobody wants are found by asking the MDT, object by object, and only its word counts.
+//! Garbage collection: asks the MDT about each object, and destroys objects only on the MDT's word.
 //!
-//! A pass goes over all objects in order, slowly, and asks about those that the MDT has not confirmed to this process.
-//! Objects that the MDT disowns are destroyed; objects that it never issued are set aside. An object that the MDT gives up later is in its queue
-//! of destroys; should a late write make it again, it is not confirmed, and is found here.
+//! A pass goes over all objects in order, slowly, and asks about those that the MDT has not confirmed to this process. Objects that the MDT
+//! disowns are destroyed; objects that it never issued are set aside. The MDT destroys objects that it gives up later through its own
+//! queue. If a late write makes such an object again, the object is unconfirmed, and a pass finds it.
 //!
-//! A write makes an object long before the MDT hears of it, but never before the MDT has recorded its generation, so that
-//! the answer is right at any moment.
+//! A write makes an object long before the MDT hears of it, but only after the MDT has recorded its generation. Therefore the answer is
+//! right at any moment.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

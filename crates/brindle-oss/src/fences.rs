@@ -1,9 +1,10 @@
 //! Sessions that the MDT has ended. The OST learns them at its start, over each new connection to the MDT,
 //! and whenever a client shows that there is a newer table than the known one.
 //!
-//! The MDT tells every OST of the end of a session before it gives away what that session held, but does not wait for one that it cannot
-//! reach. Such an OST may still be reached by clients: by one that was given what the session held, and by late writes of the session.
-//! So whoever was told of anything behind an end shows the version of the table, and waits here until the table is known.
+//! The MDT tells every OST of the end of a session before it gives away the session's rights, but does not wait for an OST that it
+//! cannot reach. Clients may still reach such an OST: a client that was given the rights, and late writes of the ended session.
+//! Therefore clients show the highest version of the table that they were told, and their requests wait here until the OST knows that
+//! version.
 
 use std::sync::Arc;
 
@@ -15,11 +16,11 @@ use crate::service::Oss;
 /// Pause before the MDT is asked again.
 const RETRY_MS: u64 = 100;
 
-/// Index of the MDT whose sessions these are. One so far.
+/// Index of the MDT of these sessions; a file system has only one so far.
 pub(crate) const MDT: u16 = 0;
 
-/// Learns the table over each new connection to the MDT: one that ended a session and died before it told this OST does not tell it
-/// later. Changes are served from the first time on.
+/// Learns the table over each new connection to the MDT: an MDT that ended a session and died before telling this OST does not tell
+/// it later. Changes are served once the table was learnt for the first time.
 pub async fn follow(oss: Arc<Oss>) {
     let mut learnt_over = 0;
     loop {
@@ -47,11 +48,11 @@ pub async fn at_least(oss: &Arc<Oss>, version: u64) -> Result<()> {
     if oss.store.fences_version() >= version || brindle_stdx::planted("ost_serves_behind_a_fence") {
         return Ok(());
     }
-    // One at a time: the others find what the first has learnt.
+    // One task learns at a time: the others find what the first has learnt.
     let _turn = oss.learning.lock().await;
     while oss.store.fences_version() < version {
         if oss.stopped.is_set() {
-            // Nobody can be asked any more, and nobody hears the answer.
+            // The service has stopped: the MDT cannot be asked any more, and no client hears the answer.
             return Err(Fault::new(Code::NotOwner));
         }
         if let Err(fault) = learn(oss).await {

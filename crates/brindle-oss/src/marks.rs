@@ -1,17 +1,17 @@
 //! Marks: which clients may hold pages of which part of an object, because they read it since it was last changed.
 //!
-//! In memory only. Nothing is known of an object until its first change after the start: that change answers
-//! [`Marks::Unknown`] (everybody with a readable handle may hold any page of the object, so that all of it must go), and
-//! then its marks are exact. Bounded: when the table is full the object that was first changed longest ago is
-//! forgotten, which makes it unknown again.
+//! The table is in memory only. An object is unknown until its first change after the start. That change answers
+//! [`Marks::Unknown`]: every client with a readable handle may hold any page of the object, so all pages must go. From
+//! then on the marks of the object are exact. The table is bounded: when it is full, it forgets the object that was
+//! first changed longest ago, which makes that object unknown again.
 //!
-//! A mark is the hull of what a client read. A change takes from it what it covers: pages outside stay with the client,
-//! and the next change there must find the mark.
+//! A mark is the hull of a client's reads. A change takes the part of the mark that it covers: pages outside stay with
+//! the client, and the next change there must find the mark.
 //!
-//! What a change has taken is a [`Taking`] until its writer says that the pages are gone ([`Told`]). Until then every
-//! change that meets it is given the same marks: it may be acknowledged before the first one is, and then nobody else
-//! would have seen to it that those pages are gone. A change that meets takings only makes no new one, so they end with
-//! the first writer that has told the readers.
+//! The part that a change has taken is a [`Taking`] until its writer says that the pages are gone ([`Told`]). Until then
+//! every other change that meets the taking is given the same marks: that change may be acknowledged first, and must not
+//! leave those pages behind. A change that meets only takings makes no new one, so they end with the first writer that
+//! has told the readers.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
@@ -85,13 +85,14 @@ fn meet(a: &Range<u64>, b: &Range<u64>) -> bool {
 }
 
 impl MarkTable {
-    /// An empty table. `first` numbers its first taking: a number that the table of an earlier process is unlikely to have
-    /// come to, so that confirmations meant for that one mean nothing to this.
+    /// An empty table. `first` numbers its first taking. The table of an earlier process is unlikely to have come to that
+    /// number, so confirmations meant for that process have no effect here.
     pub fn new(first: u64) -> MarkTable {
         MarkTable { inner: Mutex::new(Inner { known: BTreeMap::new(), order: VecDeque::new(), next: first }) }
     }
 
-    /// A client that may keep pages reads. Nothing to note for an object of which nothing is known: everybody counts.
+    /// Notes a read by a client that may keep the pages. An unknown object needs no note: all clients count as
+    /// readers.
     pub fn read(&self, object: ObjectId, session: SessionId, range: Range<u64>) {
         let mut inner = self.inner.lock();
         let Some(marks) = inner.known.get_mut(&object) else { return };
@@ -121,7 +122,7 @@ impl MarkTable {
         let mut met = marks.met_takings(writer, &range);
         let held = marks.met_marks(writer, &range);
         met.sessions.extend(&held);
-        // Too many takings: the marks are left where they are.
+        // If there are too many takings, the marks stay where they are.
         if !held.is_empty() && marks.takings.len() < TAKINGS_MAX {
             marks.take(&held, &range);
             marks.takings.insert(next, Taking { ranges: vec![range], sessions: Some(held) });

@@ -7,7 +7,8 @@
 //! | [`leading`] | the primary: sends every change to all members before it is answered |
 //! | [`resync`] | makes objects of a member equal: after a takeover, and of a learner |
 //!
-//! What members of every kind have in common is [`SetMember`]. Invariant: changes of one range of an object are in one order everywhere.
+//! [`SetMember`] holds what members of all kinds have in common. Invariant: changes of one range of an object are in one order
+//! everywhere.
 
 pub(crate) mod following;
 mod former;
@@ -38,8 +39,8 @@ pub struct Replica {
     /// Orders changes of one object.
     locks: Mutex<BTreeMap<ObjectId, Arc<RangeLock>>>,
     pub(crate) mended_blocks: AtomicU64,
-    /// Objects of members in which the scrub has seen damage: when they are filled their blocks are verified, because checksums may be right where
-    /// bytes are not.
+    /// Objects of members in which the scrub has seen damage. The fill of such a member verifies their blocks, because checksums may be
+    /// right where bytes are not.
     seen_damaged: Mutex<BTreeSet<(String, ObjectId)>>,
 }
 

@@ -1,12 +1,12 @@
 //! Rights of hosts that are not trusted fully (design note 038).
 //!
-//! An OST knows objects, and neither users nor permissions. For a session of a limited host it asks the MDT what the session has open, file by
-//! file, and remembers the answer while the session has the same epoch and its host the same nodemap. The MDT answers from memory and waits for
-//! nothing; so an OST may wait for it in front of a request. Nothing is asked for other hosts.
+//! An OST knows objects, and neither users nor permissions. For a session of a limited host it asks the MDT what the session has open, file
+//! by file, and remembers the answer while the session has the same epoch and its host the same nodemap. The MDT answers from memory
+//! without waiting, so an OST may wait for the answer in front of a request. For other hosts the OST does not ask.
 //!
 //! [`admit`] names every operation: a new one does not compile until somebody has decided what it needs.
 //!
-//! A right that was learnt once counts after the file is closed, too: the host could have kept it open.
+//! A right that was learnt once still counts after the file is closed: the host could have kept the file open.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -122,7 +122,7 @@ impl Asked<'_> {
 
 /// Rights that an operation needs.
 enum Needs {
-    /// No right: the operation is about the session, or tells nothing of files.
+    /// No right: the operation is about the session, or reveals nothing of files.
     Nothing,
     /// Reading.
     Read(Ino),

@@ -1,4 +1,4 @@
-//! The scrub of an OST: all objects are read, slowly, and every block is verified; where there are copies, those too, and damage is mended from a
+//! The scrub of an OST reads all objects slowly and verifies every block. In a replica set it verifies all copies and mends damage from a
 //! member that has the block whole (design note 047).
 //!
 //! | module | holds |
@@ -6,8 +6,8 @@
 //! | here | when a pass begins, how fast it goes, how far it is, its record on the disk |
 //! | [`piece`] | some blocks of one object on all members: verified, compared, mended |
 //!
-//! Only whoever serves the target scrubs. Invariants: a request of a user never waits for a pause of the scrub; nothing is called damage that one look
-//! has shown; nothing is mended from a member that may lack a change.
+//! Only the server of the target scrubs. Invariants: a request of a user never waits for a pause of the scrub; a block is called damaged
+//! only after a second look; only a member that has every change is a source for mending.
 
 mod piece;
 
@@ -60,7 +60,8 @@ pub struct Scrub {
     /// Rises with every order.
     orders: watch::Sender<u64>,
     totals: Totals,
-    /// Held while the record is written: the pass and an order of an administrator would write one file, and the older one could be the last.
+    /// Held while the record is written. The pass and an order of an administrator write the same file, and without the lock the older
+    /// record could be the last.
     recording: Mutex<()>,
 }
 
@@ -383,7 +384,7 @@ impl Scrub {
         Ok(())
     }
 
-    /// Tells the MGS of damage, and of the end of a pass. What it does not take in is told again.
+    /// Tells the MGS of damage, and of the end of a pass. Repeats a report that the MGS did not take in.
     async fn tell_mgs(&self, oss: &Oss) {
         let news = self.with(|state, record| {
             let pass = record.pass.clone().or(record.last.clone())?;

@@ -159,7 +159,7 @@ pub async fn start(config: Config, seams: Seams, transport: Arc<dyn Transport>) 
     Ok(handle)
 }
 
-/// Refuses the disk of another member, and a member that was to be served alone. Nothing was opened so far.
+/// Refuses the disk of another member, and a member that was to be served alone. Runs before anything is opened.
 fn check_member(seams: &Seams, config: &Config, superblock: &Superblock) -> Result<()> {
     if let Some(seat) = &config.seat {
         let record = seat.check_record(&*seams.disk, &config.dir)?;

@@ -1,6 +1,6 @@
-//! Memory of this process that others of the machine may look at: the blocks of [`crate::buffers`] lie in one file in memory, and
-//! whoever is given its descriptor maps it and reads a block where it lies, in place of two copies through a socket
-//! (`brindle-net`, `tcp/shared_memory.rs`; design note 015).
+//! Memory that other processes of this machine may read. The blocks of [`crate::buffers`] lie in one file in memory (memfd). A process
+//! that is given its descriptor maps the file and reads a block in place, which saves two copies through a socket (`brindle-net`,
+//! `tcp/shared_memory.rs`; design note 015).
 //!
 //! Invariants: a range of the file belongs to one [`Memory`] at a time, or is free and uses no memory; the file never becomes shorter, so
 //! that what was mapped stays readable; others are given a descriptor for reading.
@@ -43,11 +43,11 @@ impl Mapping {
         Mapping::new(file, len, ProtFlags::READ | ProtFlags::WRITE)
     }
 
-    /// The whole of a file that somebody else has made.
+    /// Maps the whole of a file that another process has made.
     ///
     /// # Errors
-    /// `InvalidData` for one that could become shorter, is longer than `max_len`, or is of another kind (huge pages that are not there):
-    /// whoever reads a page that cannot be had is killed.
+    /// `InvalidData` if the file could become shorter, is longer than `max_len`, or is of another kind (for example huge pages, of which
+    /// there may be none left): a read of a page that cannot be had kills the reader.
     pub fn of_another(file: BorrowedFd<'_>, max_len: usize, writes: bool) -> io::Result<Mapping> {
         let len = usize::try_from(rustix::fs::fstat(file)?.st_size).unwrap_or(usize::MAX);
         let sealed = rustix::fs::fcntl_get_seals(file)?.contains(SealFlags::SHRINK);

@@ -15,8 +15,8 @@ use crate::arena::Memory;
 
 /// Alignment in memory, as direct I/O needs it.
 pub const ALIGN_BYTES: usize = 4096;
-/// Shorter buffers are no blocks of the pool: a whole block would be held for little, and what bounds bytes in flight does
-/// not count that.
+/// Shorter buffers are not blocks of the pool: a whole block would be held for little, and the bound on bytes in flight
+/// would not count the rest of the block.
 pub const POOLED_BYTES_MIN: usize = 256 << 10;
 /// Longer buffers are no blocks of the pool: the longest transfer of a mount (4 MiB), and what may precede it and follow it.
 pub const POOLED_BYTES_MAX: usize = (4 << 20) + EXTRA_BYTES;

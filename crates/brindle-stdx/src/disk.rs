@@ -80,8 +80,8 @@ pub struct IoPermit(pub Option<Box<dyn Send + Sync>>);
 pub trait DiskFile: Send + Sync {
     /// Reads at `offset` until `buf` is full or the file ends; returns the bytes read.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
-    /// Fills `buf` from `offset` if that takes no access to the device; `false` if it would, and `buf` holds nothing then.
-    /// Where it cannot be told the bytes are read.
+    /// Fills `buf` from `offset` if the bytes are in memory. Returns `false`, with undefined contents of `buf`, if the
+    /// device would have to be read. A disk that cannot tell reads the bytes.
     fn read_in_memory(&self, buf: &mut [u8], offset: u64) -> io::Result<bool> {
         Ok(self.read_at(buf, offset)? == buf.len())
     }

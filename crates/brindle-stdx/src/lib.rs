@@ -100,8 +100,8 @@ impl Seams {
         result.await.ok()
     }
 
-    /// Runs `job`, which may block for as long as a device takes, without a pause: unlike [`Seams::run_blocking`] it may
-    /// borrow, and nothing can come between the caller and its end.
+    /// Runs `job`, which may block for as long as a device takes, without a pause. Unlike [`Seams::run_blocking`] it may
+    /// borrow, and no other task runs between the call and its end.
     pub fn blocking<T>(&self, job: impl FnOnce() -> T) -> T {
         let (mut job, mut result) = (Some(job), None);
         self.tasks.blocking(&mut || result = job.take().map(|job| job()));

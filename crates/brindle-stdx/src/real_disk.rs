@@ -376,7 +376,7 @@ mod tests {
             let mut data = Buffer::new(len);
             data.fill(round as u8);
             if round % 3 == 0 {
-                // Not aligned: the neighbouring blocks stay in the page cache.
+                // The range is not aligned: the neighbouring blocks stay in the page cache.
                 file.write_at(&data[..len - 100], at as u64 + 50).expect("written");
                 expected[at + 50..at + len - 50].fill(round as u8);
             } else {

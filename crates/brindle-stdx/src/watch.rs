@@ -132,7 +132,7 @@ impl<T> Clone for Sender<T> {
 }
 
 impl<T> Receiver<T> {
-    /// The value now. It does not count as seen.
+    /// The value now, without marking it as seen.
     pub fn borrow(&self) -> Ref<'_, T> {
         Ref(self.shared.state.read())
     }

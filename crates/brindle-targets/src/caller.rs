@@ -109,12 +109,13 @@ pub struct Options {
     pub reply_bulk_max: u32,
     /// Milliseconds after which the caller will not wait any longer, told to the server; 0 for never.
     pub deadline_ms: u32,
-    /// Only as this session (the one of the handle that it is done through): `SessionLost` once there is another.
+    /// Send only under this session (that of the handle that the operation uses): `SessionLost` once there is
+    /// another.
     pub only_as: Option<Identity>,
 }
 
-/// Run when the caller of a slotted request that was sent goes away, or gives the target up; what it makes lives until the outcome is
-/// known.
+/// Runs when the caller of a slotted request that was sent goes away, or gives the target up. The returned value lives until the
+/// outcome is known.
 pub type Guard = Box<dyn FnOnce() -> Box<dyn Any + Send> + Send>;
 
 /// Calls one target. Cheap to clone.

@@ -1,8 +1,8 @@
 //! The directory of targets: where each is served now, and one caller for each that is asked.
 //!
-//! Clients, servers and commands keep one per file system. It follows the map: addresses change under a caller without its users
-//! noticing, and calls to a target that was removed end with `TargetRemoved`. Callers are made when they are first needed.
-//! Invariant: there is at most one caller for a target, so that its slots are counted once.
+//! Clients, servers and commands keep one per file system. A directory follows the map: addresses change under a caller without
+//! its users noticing, and calls to a target that was removed end with `TargetRemoved`. Callers are made when they are first
+//! needed. Invariant: there is at most one caller for a target, so that its slots are counted once.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};

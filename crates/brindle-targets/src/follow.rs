@@ -1,6 +1,6 @@
-//! What the MGS tells a target by a long poll for as long as the target is served: limits, durability.
+//! Values that the MGS tells a target by a long poll for as long as the target is served: limits, durability.
 //!
-//! While the MGS is away that counts which was heard last.
+//! While the MGS is away, the last value stays in force.
 
 use brindle_stdx::Seams;
 use brindle_types::Code;

@@ -44,7 +44,7 @@ fn chosen(part: recent::Part, request: &LogLinesReq) -> LogLinesResp {
     LogLinesResp { process: process(), first: part.first, next: part.next, left_out, lines }
 }
 
-/// The importance of a line: `ts=... level=warn ...`. One without counts as ordinary.
+/// The importance of a line: `ts=... level=warn ...`. A line without a level counts as ordinary.
 fn severity(line: &str) -> Severity {
     let level = line.split(' ').nth(1).and_then(|word| word.strip_prefix("level="));
     match level {

@@ -57,7 +57,7 @@ impl MapWatch {
                     self.seams.sleep_ms(PAUSE_MS).await;
                     continue;
                 }
-                // Another MGS takes over at this moment.
+                // Another MGS is taking over.
                 Err(f) if f.code == Code::NotLeading => {
                     self.mgs_is_silent();
                     self.seams.sleep_ms(PAUSE_MS).await;
@@ -163,8 +163,8 @@ impl MapWatch {
         }
     }
 
-    /// Asks for what is newer than a version; the whole of it. A delta to another version than the one that is known now (a
-    /// registration brought a newer map meanwhile) counts as nothing: the next question is about that version.
+    /// Asks for a map newer than a version, and returns all of it. If a registration brought a newer map meanwhile, a delta
+    /// to another version is ignored: the next request names the version that is known then.
     async fn get(&self, known_version: u64, wait_ms: u32) -> Result<Option<Map>, Fault> {
         let request = GetMapReq { fs: self.fs.clone(), known_version, wait_ms };
         let update = ask_mgs(&self.mgs, &request).await?.update;

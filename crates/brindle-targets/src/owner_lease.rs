@@ -1,8 +1,8 @@
 //! The lease under which the owner of a shared target answers.
 //!
-//! Its daemon rewrites the owner block of the device twice a second and extends the lease from before the write began ([`OwnerLease::extend`]). Each
-//! reply of the target is checked right before it is sent ([`crate::Gate::reply`]). So an owner that was frozen, or that has lost the device,
-//! answers nothing that another owner may have made wrong.
+//! Its daemon rewrites the owner block of the device twice a second and extends the lease from before the write began
+//! ([`OwnerLease::extend`]). Each reply of the target is checked right before it is sent ([`crate::Gate::reply`]). Therefore an owner that
+//! was frozen, or that has lost the device, sends no answer that another owner may have made wrong.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -82,7 +82,7 @@ pub struct Link {
     available_bytes: AtomicU64,
 }
 
-/// Standing of an attached member with its primary. It only rises.
+/// Standing of an attached member with its primary. The standing only rises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Standing {
     /// The member is being filled. The MGS need not be asked before it is dropped.
@@ -201,7 +201,7 @@ pub struct SetMember {
     pub following: Following,
     /// The right to answer.
     pub lease: Arc<OwnerLease>,
-    /// Another member is the primary now.
+    /// Set when another member is the primary.
     pub deposed: Latch,
     around: Around,
     target: TargetId,
@@ -298,7 +298,8 @@ impl SetMember {
         }
     }
 
-    /// The smallest room that any member has that changes are not answered without. One that is being filled may be dropped.
+    /// The smallest free space of the required members: those whose acknowledgement every change needs. A member that is
+    /// being filled may be dropped, so it does not count.
     pub fn available_bytes(&self) -> u64 {
         smallest_room(&self.current().links)
     }
@@ -445,7 +446,7 @@ impl SetMember {
         }
     }
 
-    /// Another member is the primary, as this set says.
+    /// Notes that another member is the primary, as this set says.
     pub fn depose(&self, set: &ReplicaSetState) {
         if !self.deposed.is_set() {
             tracing::warn!(primary = %set.primary, epoch = set.epoch, "another member is the primary now");

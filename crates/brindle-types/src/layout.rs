@@ -92,8 +92,8 @@ pub struct Stripe {
     pub index: u32,
 }
 
-/// One component: a part of the file that is striped over OSTs. Parts of a file that lie in the same objects (something
-/// between them was moved elsewhere) are components of the same generation, and differ only in where they begin and end.
+/// One component: a part of the file that is striped over OSTs. Parts of a file in the same objects, between which a
+/// part was moved elsewhere, are components of the same generation. They differ only in where they begin and end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Component {
     /// First byte in the file.

@@ -30,7 +30,7 @@ const ANSWER_MAX_BYTES: usize = 64 << 20;
 /// Reason why a call brought no answer.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// Another member may do better: no connection, no leader, no answer. Whether a write was done is unknown.
+    /// No connection, no leader, or no answer: another member may do better. Whether a write was done is unknown.
     Elsewhere(String),
     /// etcd refused the request itself: number of the gRPC status, and its words.
     Refused(u64, String),

@@ -1,4 +1,4 @@
-//! Choice of the active one of several MGS: the holder of a key that is bound to a lease.
+//! Leader election between several MGS: the active one holds a key that is bound to a lease.
 //!
 //! Two checks stand against two leaders. By time: [`Leadership::check`] fails once the lease may have run out, by this
 //! host's own clock, counted from before the renewal was sent; an MGS asks it right before each reply. By etcd: every
@@ -29,7 +29,7 @@ const LOOK_MS: u64 = 1_000;
 pub enum Lead {
     /// The store through which the new leader writes.
     Won(EtcdStore),
-    /// Another leads: its name.
+    /// Another MGS leads; its name.
     Held(String),
 }
 

@@ -34,8 +34,8 @@ impl Drop for Etcd {
     }
 }
 
-/// Ports that no connection uses by itself: the kernel gives those the ports above. They are this process's until it ends,
-/// so no two tests get the same.
+/// Ports outside the range that the kernel gives to connections. A port stays this process's until it ends, so no two
+/// tests get the same.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
 
 fn free_ports(count: usize) -> Vec<u16> {

@@ -15,7 +15,8 @@ const SILENT_MAX_MS: u64 = 10_000;
 /// Pause after a member that does not answer.
 const PAUSE_MS: u64 = 200;
 
-/// A watch of the keys that begin with `prefix`. It also tells of a change when it begins, and when it cannot know.
+/// A watch of the keys that begin with `prefix`. It also reports a change when it begins, and whenever it may have
+/// missed one.
 pub(super) fn start(gateway: Arc<Gateway>, prefix: String, alive: watch::Receiver<()>) -> Watch {
     let (sender, receiver) = watch::channel(0);
     let seams = gateway.seams.clone();

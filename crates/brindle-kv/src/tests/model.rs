@@ -1,5 +1,5 @@
-//! Random batches, waits, checkpoints, kills, power cuts and crashes in the middle of any disk operation, against a
-//! list of the batches: what a reopened store shows is always a prefix of them, and long enough.
+//! Random batches, waits, checkpoints, kills, power cuts and crashes in the middle of any disk operation. Compares
+//! with a list of the batches: a reopened store always shows a prefix of them that is long enough.
 
 use brindle_sim::{SimDisk, SplitMix};
 use std::collections::{BTreeMap, BTreeSet};
@@ -246,7 +246,7 @@ proptest! {
     }
 }
 
-/// One run of random steps from a seed, without shrinking: what the test of the planted bugs repeats.
+/// One run of random steps from a seed, without shrinking. The test of the planted bugs repeats it.
 pub fn random_run(seed: u64) {
     let mut world = World::new(seed);
     let mut chance = SplitMix::new(seed ^ 0x57e95);

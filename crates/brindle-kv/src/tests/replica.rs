@@ -1,5 +1,5 @@
-//! Replicas: records of a primary in, kills and power cuts in between; what is there is always a prefix of the primary's log, long
-//! enough, and a replica that leads has every row and a later term.
+//! Replicas that take in records of a primary, with kills and power cuts in between. A replica always holds a prefix of the
+//! primary's log that is long enough. A replica that leads has every row and a later term.
 
 use std::collections::BTreeMap;
 

@@ -1,11 +1,11 @@
 //! Rights of a session at one moment, from the rows and from its open files.
 //!
-//! An operation with credentials is judged by them, as the nodemap maps them. One without is allowed if *some* user may do it whom the
-//! host may name: it could ask in that user's name as well. Supplementary groups are rarely told: a user is taken to be in every group that
-//! the host may name, as its own kernel has checked that.
+//! An operation with credentials is judged by them, as the nodemap maps them. An operation without credentials is allowed if *some* user
+//! that the host may name may do it: the host could ask in that user's name as well. Supplementary groups are rarely told: a user is taken
+//! to be in every group that the host may name, as its own kernel has checked that.
 //!
-//! *Reaching* an inode by its number: the session has it open, or one of its names can be come to from the root, through directories that some user
-//! of the host may search.
+//! A session *reaches* an inode number if it has the inode open, or if some path from the root leads to the inode through directories that
+//! some user of the host may search.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -110,7 +110,7 @@ impl Judge<'_, '_> {
         Ok(at)
     }
 
-    /// Whether the host may come to an inode. One that does not exist is left to the operation.
+    /// Refuses an inode that the host does not reach. A missing inode is left to the operation.
     pub fn reaches(&self, ino: Ino) -> Result<()> {
         let sees_all = self.limits.believes_all_users() && self.limits.subtree.is_empty();
         if sees_all || self.held(ino).is_some() {
@@ -258,7 +258,7 @@ impl Judge<'_, '_> {
         self.check_set_id(&found, access.write)
     }
 
-    /// A file that runs as another is not opened for writing here: whether it was written, and has to lose that right, the host alone would know.
+    /// Refuses to open a set-id file for writing. A write clears these bits, and only the host would know whether one happened.
     pub fn check_set_id(&self, found: &Inode, writes: bool) -> Result<()> {
         let believed = self.limits.believes_all_users();
         if believed || !writes || found.kind != FileType::Regular || found.perm & SET_ID == 0 {
@@ -312,8 +312,8 @@ impl Judge<'_, '_> {
         Ok(!self.limits.subtree.is_empty() && self.root()? == dir)
     }
 
-    /// The name that leads on from a directory above the host's tree: a mount walks from the root of the file system to its tree, and sees nothing
-    /// else on the way.
+    /// The name that leads on from a directory above the host's tree. A mount walks from the root of the file system to its tree, and sees
+    /// no other names on the way.
     fn leads_on(&self, dir: Ino) -> Result<Option<&[u8]>> {
         let mut at = Ino::ROOT;
         for name in &self.limits.subtree {
@@ -421,7 +421,8 @@ impl Judge<'_, '_> {
         self.may_name_group(gid, &req.cred)
     }
 
-    /// Whether the user may be in a group, as far as can be known here: only the host knows, and may name every group but root's.
+    /// Whether the user may be in a group, as far as the MDT can tell: only the host knows the groups of its users, and may name
+    /// every group but root's.
     fn may_name_group(&self, gid: u32, cred: &Cred) -> Result<()> {
         let may_name = match self.limits.squash {
             Squash::None => true,

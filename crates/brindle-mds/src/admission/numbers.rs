@@ -62,7 +62,8 @@ pub(super) fn owner_to_fs(limits: &Limits, req: &mut SetattrReq) -> Result<()> {
     Ok(())
 }
 
-/// The users and groups that an ACL names. One that cannot be read is left to the operation, which refuses it.
+/// Maps the users and groups that an ACL names. An ACL that does not decode is left to the operation, which refuses
+/// it.
 pub(super) fn acl_to_fs(limits: &Limits, req: &mut SetxattrReq) -> Result<()> {
     if !limits.ids.maps() || !acl::is_acl(&req.name) {
         return Ok(());

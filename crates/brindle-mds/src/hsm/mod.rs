@@ -4,8 +4,8 @@
 //! |---|---|
 //! | a file is released only if its copy is complete and of its contents | compare of `data_version`, in the batch that lets the objects go |
 //! | the copy counts only if nobody wrote meanwhile | compare of `data_version` in the batch that completes it; every stripe is synced before |
-//! | what a silent agent does late has no effect | each time an action is given out it has a new attempt, which the batch compares |
-//! | an action and what it does to the file are one | the `H|` rows and the inode change in one batch |
+//! | late work of a silent agent has no effect | each time an action is given out it has a new attempt, which the batch compares |
+//! | an action and its change of the file are atomic | the `H|` rows and the inode change in one batch |
 //! | the only copy of a released file is never removed | a remove clears ARCHIVED when it is queued, and is refused for a released file |
 //!
 //! A released file looks like an inline one that has no bytes: its components have no objects, its size stays. Whoever opens it is told

@@ -267,8 +267,7 @@ impl Queue {
         silent.map(|(number, _)| *number).chain(unknown).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    /// Attempts that an agent has and does not work on, although it was told of them more than a lease ago: the answer that told of them was
-    /// lost.
+    /// Attempts given to an agent more than a lease ago that it does not work on: the answer with them was lost.
     pub fn unheard_of(
         &self,
         agent: [u8; 16],

@@ -1,7 +1,8 @@
-//! The end of a restore: the bytes that an agent has put into a file without a name become those of the released file.
+//! The end of a restore: bytes that an agent has put into a file without a name become the contents of the released file.
 //!
-//! They are copied by the OSTs, into objects of a new generation on any OSTs that have room; one batch makes these the file's. Until then
-//! the file is released, whatever happens; what was copied is set aside and given up. Contents, size, times and `data_version` stay.
+//! OSTs copy the bytes into objects of a new generation on any OSTs that have space; one batch makes these the file's. If that batch
+//! never comes, the file stays released, and the copied objects are set aside and given up. Contents, size, times and `data_version`
+//! stay.
 
 use brindle_layout::copies;
 use brindle_types::hsm::HSM_RELEASED;

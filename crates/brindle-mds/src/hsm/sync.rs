@@ -1,5 +1,5 @@
-//! Before a file is archived its objects are made durable: else the hole that a power cut leaves would be archived, and the good bytes be
-//! released.
+//! Syncs the objects of a file before the file is archived. Otherwise a power cut could leave a hole, which would be archived, and the
+//! good bytes would be released.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,7 @@
-//! Leases of directories around a batch: what has to be recalled before it, and what its caller is told behind it.
+//! Leases of directories around a batch: which have to be recalled before it, and which cache updates its caller gets
+//! after it.
 //!
-//! Both follow from what the batch changes ([`Effects`]), whatever the operation: none can forget it.
+//! Both follow from the changes in the batch ([`Effects`]), so no operation can forget them.
 
 use std::collections::BTreeSet;
 

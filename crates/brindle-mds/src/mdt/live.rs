@@ -28,8 +28,8 @@ const RECOUNTS_MAX: usize = 1 << 16;
 pub struct LiveSession {
     /// Row of the session.
     pub row: Session,
-    /// Time of the last renewal of the lease, by the clock of [`crate::hearing`]; long ago if its client has
-    /// said that it knows nothing under it.
+    /// Time of the last renewal of the lease, by the clock of [`crate::hearing`]. Long ago if its client has said
+    /// that its cache is empty.
     pub renewed: Mono,
     /// Whether the session has yet to reclaim what it had before the MDT restarted.
     pub must_reclaim: bool,
@@ -48,15 +48,15 @@ pub struct Live {
     pub opens: Opens,
     /// Inodes that an operation of several steps works on.
     pub busy: BTreeSet<Ino>,
-    /// Inodes with a cut that a restart interrupted: others wait until it is finished, so that nobody sees a file as it was
-    /// and finds it cut later.
+    /// Inodes with a cut that a restart interrupted. Others wait until the cut is finished, so that nobody sees a file with
+    /// its old size and finds it cut later.
     pub cut_short: BTreeSet<Ino>,
     /// Inodes with a recall under way: opens wait for its end.
     pub recalling: BTreeSet<Ino>,
     /// Sessions that may hold pages of inline data of a file somebody writes.
     pub inline_readers: BTreeMap<Ino, BTreeSet<SessionId>>,
-    /// Recoveries to come, by file: its objects are asked how long they are, since a client that is gone may have written bytes that
-    /// no report tells of. As long as there is one, the write session goes on, whoever closes the file: the last of them ends it.
+    /// Number of recoveries due, by file. A recovery asks the file's objects for their length, since a vanished client may have
+    /// written bytes that no report mentions. While one is due, closes do not end the write session: the last recovery ends it.
     pub recoveries: BTreeMap<Ino, usize>,
     /// Sessions whose end is under way.
     pub ending: BTreeSet<SessionId>,
@@ -111,7 +111,7 @@ impl Live {
         self.is_alive(id) && !self.ending.contains(&id)
     }
 
-    /// One more recovery of a file is to come (see [`crate::expire::recover`]).
+    /// Notes that one more recovery of a file is due (see [`crate::expire::recover`]).
     pub fn recovery_due(&mut self, ino: Ino) {
         *self.recoveries.entry(ino).or_default() += 1;
     }
@@ -146,14 +146,15 @@ impl Live {
         self.recounting.inspect(|next| _ = self.recounts.remove(next))
     }
 
-    /// No client knows any more what the objects of a file of these have allocated.
+    /// Notes that no client knows any more how much the objects of a file have allocated. `owners`: owners of the
+    /// file.
     pub fn uncount(&mut self, ino: Ino, owners: Owners) {
         if self.uncounted.insert(ino) {
             self.limits.doubt(owners);
         }
     }
 
-    /// A file has other owners. Its bytes that only the OSTs know now belong to them.
+    /// Notes that a file has other owners. Bytes of the file that only the OSTs know now belong to them.
     pub fn owners_changed(&mut self, ino: Ino, owners: Owners) {
         if self.is_uncounted(ino) {
             self.limits.doubt(owners);
@@ -178,8 +179,9 @@ impl Live {
     }
 }
 
-/// Files that a rename has replaced, kept for a moment: who has just looked the name up opens this file next, and a
-/// name that is replaced must never seem to be missing. Orphans in the rows, so that a restart lets them go.
+/// Files that a rename has replaced, kept for a moment. A process that has just looked the name up opens the old file
+/// next, and a replaced name must never seem to be missing. The rows hold them as orphans, so that a restart lets
+/// them go.
 #[derive(Default)]
 pub struct Replaced {
     queue: VecDeque<(Mono, Ino)>,

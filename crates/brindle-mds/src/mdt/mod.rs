@@ -329,7 +329,7 @@ impl Mdt {
         &self.backups
     }
 
-    /// Ends requests and work in the background wherever they wait, as a kill would. What they wait for may never come: locks of other
+    /// Ends requests and background work wherever they wait, as a kill would. They may wait for events that never come: locks of other
     /// programs, answers of clients whose connections are closed.
     pub fn stop(&self) {
         self.stopped.set();
@@ -425,7 +425,7 @@ impl Mdt {
         self.engine.wait_synced(self.engine.last_pos()).await
     }
 
-    /// What fsync waits for: as [`Mdt::synced`], but nothing where the MDT is `scratch`.
+    /// Waits as long as fsync must: like [`Mdt::synced`], but without a sync if the MDT is `scratch`.
     pub async fn synced_as_asked(&self) -> Result<()> {
         match self.engine.mode() {
             DurabilityMode::Scratch => self.engine.wait_reply(self.engine.last_pos()).await,
@@ -633,7 +633,7 @@ pub struct Busy<'a> {
 }
 
 impl<'a> Busy<'a> {
-    /// Not set yet.
+    /// A mark that is not set yet.
     pub fn new(mdt: &'a Mdt, ino: Ino) -> Busy<'a> {
         Busy { mdt, ino, set: Arc::default() }
     }

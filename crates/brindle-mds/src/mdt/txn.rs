@@ -114,8 +114,9 @@ impl<'a> Txn<'a> {
         }
     }
 
-    /// Tells the caller what an inode looks like, if a lease that it holds, or gets for a directory, covers that; or the rights
-    /// of a directory, if the lease of its parent covers them; or that no lease covers it, of what the caller has open for writing.
+    /// Adds a cache update of an inode to the caller's reply: the attributes, if a lease covers them that the caller holds or gets
+    /// now for a directory; or the rights of a directory, if the caller holds the lease of its parent. If no lease covers an inode
+    /// that the caller has open for writing, the update says so.
     pub fn tell_inode(&self, call: &Call, inode: &Inode) -> Result<()> {
         let holds = |by: &Ino| self.live.leases.lock().holds(*by, call.session);
         let held = |by: &Ino| if inode.is_dir() { self.lease(call, *by) } else { holds(by) };
@@ -150,8 +151,8 @@ impl<'a> Txn<'a> {
         self.noted.push(change);
     }
 
-    /// Goes on only if every client that may hold pages of the inode is known: while clients declare again what they had
-    /// open before a restart, only an exclusive holder knows that there is nobody else.
+    /// Goes on only if every client that may hold pages of the inode is known. While clients declare what they had open
+    /// before a restart, only an exclusive holder can be sure to be alone.
     pub fn settled(&self, ino: Ino, session: SessionId) -> Step<()> {
         let alone = self.live.opens.writing(ino) == Writing::Exclusive(session);
         if self.live.recovering && !alone { Err(Stop::RetryAfter(Event::Recovered)) } else { Ok(()) }

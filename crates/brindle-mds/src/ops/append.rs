@@ -1,4 +1,4 @@
-//! append by several clients: a logged reservation of a place, so that a retry and a restart return the same one.
+//! append by several clients: a logged reservation of a range, so that a retry and a restart return the same range.
 //!
 //! `A|ino|offset` rows are the reservations. The size that others see never passes the first that is not done
 //! ([`shown_end`]), so that nobody sees the hole before a slow writer's bytes; an append returns when the shown end has
@@ -23,7 +23,7 @@ pub async fn handle_reserve(mdt: &Mdt, call: &Call, req: AppendReserveReq) -> Re
     let own = |open: &[(u64, append::Reservation)]| {
         open.iter().find(|(_, r)| is_of(r, call, req.number)).map(|(offset, _)| *offset)
     };
-    // A client that has a reservation must be told its place. Otherwise it could not give the place up, and
+    // A client that has a reservation must be told its place. Otherwise the client could not give the place up, and
     // all others would wait for bytes there.
     let known = match mdt.read(|t| Ok(own(&append::list(t, req.ino)?))).await? {
         Some(_) => None,
@@ -93,8 +93,8 @@ fn is_of(reservation: &append::Reservation, call: &Call, number: u64) -> bool {
     (reservation.session, reservation.number) == (call.session, number)
 }
 
-/// Makes the reservations of a client after a restart what it says that they are: a power cut may have taken a reservation,
-/// or the news that one is finished.
+/// Makes the reservations of a client after a restart equal to its declaration: a power cut may have taken a reservation,
+/// or the report that one is finished.
 pub async fn reclaim(mdt: &Mdt, call: &Call, declared: &[ReclaimAppend]) -> Result<()> {
     mdt.step(call, |t| {
         t.frees_space();

@@ -10,9 +10,9 @@ use crate::store::changelog::behind;
 /// Rows that one part of an answer looks at: writers wait meanwhile.
 const LOOKED_AT_MAX: usize = 2 * RECORDS_MAX;
 
-/// The next part. Records that went before the reader had cleared them (without a reader: before all had) are
-/// told as one record of type GAP, under the index of the last that went. A reader that meets it scans the
-/// tree again.
+/// Returns the next part. Records that were removed before the reader had cleared them (without a reader: before all
+/// had) appear as one record of type GAP, under the index of the last removed one. A reader that meets a GAP scans
+/// the tree again.
 pub async fn handle(mdt: &Mdt, _call: &Call, req: ChangelogReadReq) -> Result<ChangelogReadResp> {
     root_only(&req.cred, "read")?;
     let page = mdt.read(|t| page(t, &req)).await?;
@@ -32,7 +32,7 @@ fn page(t: &Txn<'_>, req: &ChangelogReadReq) -> Result<ChangelogReadResp> {
             (reader.cleared, reader.mask.unwrap_or(state.mask))
         }
         None if state.readers.is_empty() => {
-            // Nothing is being recorded; old records are being removed.
+            // Changes are not being recorded; old records are being removed.
             let next = req.start.max(t.mdt().changelog().current() + 1);
             return Ok(ChangelogReadResp { records: Vec::new(), next, is_end: true });
         }

@@ -24,8 +24,8 @@ const OST_LOOK_MS: u64 = 50;
 /// time.
 const SILENT_FOR_MS: u64 = 4_000;
 
-/// Moves a file's bytes from the MDT to its first object, and chooses OSTs for what the range meets. Where nothing is left
-/// to do the answer is the layout.
+/// Moves a file's bytes from the MDT to its first object, and chooses OSTs for the components that the range meets. If
+/// nothing is left to do, answers with the present layout.
 pub async fn handle(mdt: &Mdt, call: &Call, req: ConvertReq) -> Result<OpenGrant> {
     wait_for_ost(mdt).await;
     let busy = Busy::new(mdt, req.ino);
@@ -171,7 +171,7 @@ fn begin(
     }
     let is_silent = first.osts.iter().any(|ost| osts.has_another(&first.asked, *ost));
     if is_silent && req.promised {
-        // No other OST has promised room.
+        // The promise of space came from this OST; no other has promised any.
         return Err(Fault::new(Code::OstFull).subject(ino.fid().to_string()).into());
     }
     if first.osts.is_empty() || is_silent {
@@ -247,8 +247,8 @@ fn place(t: &Txn<'_>, file: &mut Inode, range: Range<u64>) -> Result<bool> {
     Ok(placed)
 }
 
-/// A new layout epoch; others who have the file open fetch it before the answer, so that none reads zeros where the
-/// caller is about to write.
+/// Sets a new layout epoch. Other clients that have the file open fetch the layout before the answer is sent, so that
+/// none reads zeros where the caller is about to write.
 fn changed(t: &mut Txn<'_>, call: &Call, file: &mut Inode) -> Result<()> {
     let (ino, epoch, truncate_epoch) = (file.ino, t.pair(), file.truncate_epoch);
     let body = file.file_mut()?;

@@ -33,7 +33,8 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: CreateReq) -> Result<CreateResp
     namespace::tell_if_refused(mdt, call, &[(req.parent, &req.name)], made.await).await
 }
 
-/// Another client made the name after the caller's kernel had looked it up. The answer follows open(2).
+/// Opens an existing file: another client has made the name after the caller's kernel had looked it up. The answer
+/// follows open(2).
 fn open_existing(t: &mut Txn<'_>, call: &Call, req: &CreateReq, mut file: Inode) -> Step<CreateResp> {
     if req.exclusive || file.kind == FileType::Symlink {
         return Err(Fault::new(Code::Exists).into());

@@ -199,7 +199,7 @@ fn release(t: &mut Txn<'_>, asked: Asked<'_>, has_asked: &mut bool) -> Step<()> 
         return Ok(());
     }
     if t.live().recovering {
-        // Not everybody has said yet what is open.
+        // Some clients have not declared their open files yet.
         return Err(Stop::RetryAfter(Event::Recovered));
     }
     let open_at = t.live().opens.others(ino, SessionId(0));

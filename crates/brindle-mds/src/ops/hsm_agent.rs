@@ -55,8 +55,8 @@ pub async fn handle_take(mdt: &Mdt, call: &Call, req: HsmTakeReq) -> Result<HsmT
     // Until the answer is sent the agent cannot know of what it is given.
     let told = mdt.hearing().now().plus_ms(ANSWER_WAIT_MS);
     let given = mdt.step(call, |t| give_out(t, &req, told)).await?;
-    // Attempts must survive a power cut before they are given out. Then no other agent gets the same attempt,
-    // and this one need not begin again.
+    // Attempts must survive a power cut before they are given out. Then no other agent can get an equal attempt, and
+    // the agent's work stays valid.
     mdt.synced().await?;
     // An OST that does not answer holds up the answer once, and not once a file.
     let prepared = join_all(given.iter().map(|item| prepare(mdt, item))).await;

@@ -1,7 +1,7 @@
 //! hsm_import: an empty file without a name becomes a released one, for a copy that lies in an archive already.
 //!
-//! Whoever imports makes the file, gives it owner, times and layout, asks for this, puts the copy into the archive under the name that the
-//! answer tells, and only then gives the file its own name. So nobody ever finds a name whose bytes are not there.
+//! The importer makes the file, sets owner, times and layout, and sends this request. Then it puts the copy into the archive under the
+//! name in the answer, and only then gives the file its own name. Therefore no user ever finds a name without bytes behind it.
 
 use brindle_types::hsm::{ARCHIVE_ID_MAX, HSM_ARCHIVED, HSM_RELEASED};
 use brindle_types::layout::FILE_SIZE_MAX_BYTES;

@@ -89,8 +89,8 @@ fn write(t: &mut Txn<'_>, call: &Call, file: &mut Inode, offset: u64, req: &Inli
     Ok(())
 }
 
-/// Readers of other sessions that may hold pages drop them before the write is answered: all of them, since nobody is told of the
-/// next write who is not known to hold any.
+/// Has readers of other sessions drop their pages before the write is answered. A reader drops all pages of the file, since later
+/// writes notify only readers that are known to hold some.
 fn drop_pages(t: &mut Txn<'_>, call: &Call, ino: Ino) {
     let Some(readers) = t.live().inline_readers.get(&ino) else { return };
     let others: Vec<_> = readers.iter().copied().filter(|s| *s != call.session).collect();

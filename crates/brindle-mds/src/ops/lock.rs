@@ -76,8 +76,8 @@ fn set(mdt: &Mdt, call: &Call, req: &SetLockReq) -> Result<Answer> {
     Ok(mdt.locks().set(req.ino, call.session, &req.lock, req.wait.then_some(req.request)))
 }
 
-/// Clients that were asked to release what is closed there, for one request. A program that has closed a file holds no lock on it any more,
-/// and its kernel tells the mount of it a moment after close(2) has returned.
+/// Sessions that were asked to release closed files, for one request. A program that has closed a file holds no lock on it any more, but
+/// its kernel tells the mount of the close a moment after close(2) has returned.
 #[derive(Default)]
 struct Asked {
     sessions: BTreeSet<SessionId>,

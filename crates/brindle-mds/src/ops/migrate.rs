@@ -1,7 +1,7 @@
 //! migrate: one piece of a file moves. The caller asks for piece after piece.
 //!
-//! A piece begins where the one before it ended, and goes into the objects that that one has made: in the end the file lies in
-//! as few components as if it had been made like that.
+//! Each piece begins at the end of the former one, and goes into the objects that the former one has made. In the end the file
+//! has as few components as a new file with this layout.
 
 use std::ops::Range;
 
@@ -29,7 +29,7 @@ struct Shape {
 
 /// Fate of a piece.
 enum Step {
-    /// No change; the next piece begins there.
+    /// Nothing moves; the next piece begins at this offset.
     Skip(u64),
     /// A part without objects is asked for otherwise.
     Ask(Component),

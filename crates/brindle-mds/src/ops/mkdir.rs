@@ -10,7 +10,7 @@ use crate::mdt::{Call, Mdt};
 use crate::namespace;
 use crate::store::inode;
 
-/// Makes a directory. It copies its parent's stripe default.
+/// Makes a directory with a copy of its parent's stripe default.
 pub async fn handle(mdt: &Mdt, call: &Call, req: MkdirReq) -> Result<EntryResp> {
     namespace::check_new_name(&req.name)?;
     let made = mdt.modify(call, |t| {

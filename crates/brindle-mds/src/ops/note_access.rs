@@ -1,6 +1,7 @@
 //! note_access: reads of files become times of their last access (design note 045).
 //!
-//! No lease is recalled and nothing is synced for it: other holders of a lease show the time that they were told before.
+//! The operation recalls no lease and syncs nothing: other holders of a lease show the access time that they were told
+//! before.
 
 use brindle_types::attr::{Time, access_counts};
 use brindle_types::{Code, Fault, FileType, Result};
@@ -22,7 +23,7 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: NoteAccessReq) -> Result<NoteAc
     }
     if !req.files.is_empty() {
         mdt.step(call, |t| {
-            // Nothing grows.
+            // Rows do not grow.
             t.frees_space();
             req.files.iter().try_for_each(|read| note(t, call, read))
         })

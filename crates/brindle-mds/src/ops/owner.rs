@@ -1,5 +1,6 @@
-//! owner_query: what the MDT says of objects. One whose generation it disowns is garbage; one of an inode or term that
-//! it never issued is quarantined. Answered from durable state only, and age never decides.
+//! owner_query: the MDT's verdict on objects. An object whose generation the MDT disowns is garbage. An object of an
+//! inode or term that the MDT never issued is quarantined. The verdict follows from durable state only, and never from
+//! age.
 
 use brindle_types::{Code, Fault, ObjectId, Result};
 use brindle_wire::mds::owner::{OWNER_ITEMS_MAX, OwnerQueryReq, OwnerQueryResp, Verdict};

@@ -1,9 +1,9 @@
-//! policy_scan, policy_remove and hsm_backlog: what the policy engine asks of the MDT (design note 033).
+//! policy_scan, policy_remove and hsm_backlog: requests of the policy engine (design note 033).
 //!
-//! A policy scan is a page of a scan ([`crate::scan`]) whose matches come with their flags of tiering, their
-//! layout and the extended attributes that a policy asks about. The same rules of consistency hold here. A
-//! removal compares the entry with what the scan has found in the batch that removes it, so a file that was
-//! written, renamed, replaced or opened meanwhile stays.
+//! A policy scan is a page of a scan ([`crate::scan`]) whose matches come with their flags of tiering, their layout
+//! and the extended attributes that a policy asks about. The same rules of consistency hold here. The batch of a
+//! removal compares the entry with the one that the scan has found, so a file that was written, renamed, replaced or
+//! opened meanwhile stays.
 
 use std::collections::BTreeMap;
 
@@ -151,7 +151,7 @@ fn remove(t: &mut Txn<'_>, req: &PolicyRemoveReq, names: &[&[u8]], has_asked: &m
         return Err(changed("its name leads to something else, or to nothing, now").into());
     }
     if t.live().recovering {
-        // Not everybody has said yet what is open.
+        // Some clients have not declared their open files yet.
         return Err(Stop::RetryAfter(Event::Recovered));
     }
     t.idle(req.ino)?;

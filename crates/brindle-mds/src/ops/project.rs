@@ -1,7 +1,7 @@
 //! project_get and project_set: the project that an inode counts for.
 //!
-//! Who may set one is as Linux has it: the owner of the inode and root. A host with a nodemap may not (`admission.rs`). The other project
-//! has to have room for the inode, unless root asks.
+//! As on Linux, the owner of the inode and root may set it. A host with a nodemap may not (`admission.rs`). The new project must have
+//! quota for the inode, unless root asks.
 
 use brindle_types::{ChangeKind, Code, Fault, Ino, Result};
 use brindle_wire::mds::project::{Project, ProjectGetReq, ProjectSetReq};

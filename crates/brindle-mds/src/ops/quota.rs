@@ -1,5 +1,5 @@
-//! Usage and limits of users, groups and projects: quota_show, quota_change and quota_list. Also quota_use
-//! and quota_set of the first release, which know hard limits only.
+//! Usage and limits of users, groups and projects: quota_show, quota_change and quota_list. The module also serves quota_use and
+//! quota_set of the first release, which know hard limits only.
 //!
 //! Usage comes from the counters that are kept with every change of an inode (`store/usage.rs`), limits are those of [`crate::quota`].
 
@@ -100,7 +100,7 @@ pub async fn handle_list(mdt: &Mdt, _call: &Call, req: QuotaListReq) -> Result<Q
     let kind = kind(req.owner);
     mdt.read(|t| {
         let limits = &t.live().limits;
-        // One more than fit tells whether there are more.
+        // Fetch one more than fits, to learn whether there are more.
         let used = usage::ids_behind(t, kind, req.behind, QUOTA_LIST_MAX + 1)?;
         let ids: BTreeSet<u32> = used.into_iter().chain(limits.owners_behind(kind, req.behind)).collect();
         let has_more = ids.len() > QUOTA_LIST_MAX;
@@ -178,7 +178,8 @@ fn change_default(t: &mut Txn<'_>, kind: Kind, change: &QuotaChange, dry_run: bo
     Ok(show_default(t, &new))
 }
 
-/// Grace times of whoever has the default limits are as these want it from now on: one of a soft limit that is no more ends.
+/// Adapts the grace times of all owners with the default limits to new settings: a grace time ends if its soft limit is
+/// gone.
 fn retime(t: &mut Txn<'_>, kind: Kind, old: &Limit, new: &KindSettings) -> Result<()> {
     let rows: Vec<(Owner, Limit)> = t.live().limits.default_graces(kind).collect();
     for (owner, row) in rows {

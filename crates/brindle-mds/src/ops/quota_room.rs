@@ -18,12 +18,12 @@ const COUNT_MS: u64 = 4_000;
 /// Files that are asked for at once, and whose owners are looked at in one go.
 const COUNTED_AT_ONCE: usize = 16;
 const READ_AT_ONCE: usize = 256;
-/// A mount that is given less is told how far the file has its blocks: near its limit somebody who writes over what he has would
-/// ask for every few of them.
+/// A mount that is given less than this is also told below which byte the file is fully allocated. Otherwise a program that
+/// overwrites its file near the quota would cause a request for every few blocks.
 const PLENTY_BYTES: u64 = 1 << 20;
 
-/// Gives a mount room for bytes. Where there seems to be too little, the OSTs are asked first what files have allocated of which
-/// nobody else knows it.
+/// Gives a mount quota reservations for bytes. If too little seems left, the MDT first asks the OSTs for the allocation of files
+/// that no client reports.
 pub async fn handle(mdt: &Mdt, call: &Call, req: QuotaRoomReq) -> Result<QuotaRoomResp> {
     let file = mdt.read(|t| inode::find(t, req.ino)).await?;
     let (uid, gid) = owners_that_count(call, file.as_ref(), (req.uid, req.gid));

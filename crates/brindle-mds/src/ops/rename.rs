@@ -60,7 +60,8 @@ impl Dirs {
         namespace::touch_dir(t, self.target());
     }
 
-    /// Another directory whose project is inherited takes in nothing of another project: its usage would be wrong.
+    /// Refuses to move an entry of another project into a directory whose project is inherited: the usage of the
+    /// project would be wrong.
     fn refuse_other_project(&self, source: &Inode) -> Result<()> {
         match &self.new {
             Some(new) if new.excludes_project_of(source) => Err(namespace::other_project(new, source)),

@@ -9,8 +9,8 @@ use crate::mdt::{Call, Mdt, Step, Txn};
 use crate::reports;
 use crate::store::inode;
 
-/// Applies the reports of several files in one batch. One of a file that the session has closed meanwhile was
-/// overtaken: the close said all of it. Which objects were synced is recorded of closed files, too.
+/// Applies the reports of several files in one batch. A report of a file that the session has closed meanwhile is
+/// ignored: the close has told all of it. Synced objects of closed files are recorded, too.
 pub async fn handle(mdt: &Mdt, call: &Call, req: ReportReq) -> Result<Empty> {
     let most = req.items.len().max(req.synced.len());
     if most > REPORT_ITEMS_MAX {
@@ -36,9 +36,9 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: ReportReq) -> Result<Empty> {
     .await
 }
 
-/// Records which objects of a file exist. Nothing happens where the file is gone or holds other contents by now.
+/// Records which objects of a file exist. Does nothing if the file is gone or holds other contents by now.
 fn record(t: &mut Txn<'_>, synced: &SyncedObjects) -> Step<()> {
-    // Nothing grows by more than a bit, and what is synced must be known when the MDT is full, too.
+    // Rows grow by a bit at most, and synced objects must be recorded even when the MDT is full.
     t.frees_space();
     let Some(mut file) = inode::find(t, synced.ino)? else { return Ok(()) };
     let Some(body) = &mut file.file else { return Ok(()) };

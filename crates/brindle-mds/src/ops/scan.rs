@@ -1,10 +1,10 @@
 //! scan: a page of a walk over a tree, with a predicate or sums (`lfs find`, `brindle file du`).
 //!
-//! A scan reads committed rows without a lock, so it is not a picture of one moment: what is created,
-//! removed or renamed while it runs may be found or not. An entry that is there all the time, in directories that stay
-//! where they are, is found exactly once; of a directory that is moved from a part that was scanned to one that was not
-//! the contents are found twice, and the other way round not at all, as with find(1). A file with several names is found
-//! under each of them; sums name it apart, so that whoever adds them up counts it once.
+//! A scan reads committed rows without a lock, so it is not a snapshot: it may or may not find entries that are created,
+//! removed or renamed while it runs. It finds an entry that stays, in directories that stay, exactly once. If a
+//! directory moves from a scanned part to a later one, its contents are found twice; in the other direction they are not
+//! found, as with find(1). A file with several names is found under each of them. Sums list such files apart, so that a
+//! caller that adds sums up counts each file once.
 //!
 //! Sizes, space and times are those that the MDT knows without asking anybody. For a file that is open for writing they
 //! may be about a second behind (a write session reports that often); for all others they are exact.

@@ -48,8 +48,8 @@ pub async fn handle_open(mdt: &Mdt, mut req: SessionOpenReq, host: &str) -> Resu
         (Some((id, true)), true) => renewed(mdt, id),
         (_, true) => Err(Fault::new(Code::StaleSession).subject(req.mount)),
         (Some((id, _)), false) => {
-            // The client begins again: whatever the session held is nobody's. Its first answer may also have been lost. An
-            // end that is under way comes first, or it would take what the new life of the session gets.
+            // The client begins anew, so nobody owns the session's former rights. (Or the first answer to the client was
+            // lost.) Finish an end that is under way first: otherwise it would take rights of the new life of the session.
             if holds_something(mdt, id) {
                 forgotten(mdt, id);
                 expire::end(mdt, id, "its client began again").await;

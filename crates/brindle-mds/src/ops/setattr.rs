@@ -27,17 +27,17 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: SetattrReq) -> Result<SetattrRe
     let sets_times = req.atime.is_some() || req.mtime.is_some();
     let epoch = sets_times.then(|| mdt.numbers().pair());
     if !sets_times {
-        // What was written before clears set-id bits before they are set again, not after.
+        // Earlier writes clear set-id bits; take them in before this request sets the bits again.
         attrs::settle_holder(mdt, call.session, req.ino).await?;
     }
     let report: Vec<_> = req.report.iter().map(|r| (call.session, r.clone())).collect();
     let mut told = BTreeSet::new();
     mdt.modify(call, |t| {
-        // Nothing grows.
+        // Rows do not grow.
         t.frees_space();
         if let Some(epoch) = epoch {
-            // The answer tells epochs. That of a cut must be known to every OST before anybody writes under it: one that is still
-            // to be asked would cut what was written.
+            // The answer tells epochs, among them the one of a cut. Every OST must know the cut's epoch before a client writes
+            // under it: an OST that learnt of the cut later would cut off the new bytes.
             t.idle(req.ino)?;
             tell_writers(t, call, req.ino, epoch, &mut told)?;
         }
@@ -56,9 +56,9 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: SetattrReq) -> Result<SetattrRe
     .await
 }
 
-/// Goes on only if every other writer of an inode was told of the new attribute epoch, and has said what it wrote under the old
-/// one: a report under an older epoch moves no times. `told`: the handles of which that is so. Whoever opens the inode before
-/// the batch with the new epoch is made gets the old one, even if its session was told before, and is told in its turn.
+/// Goes on only if every other writer of an inode knows the new attribute epoch, and has reported its writes under the old one:
+/// a report under an older epoch moves no times. `told`: handles that were told. A client that opens the inode before the batch
+/// with the new epoch gets the old epoch, even if its session was told before; its new handle is told in turn.
 fn tell_writers(
     t: &Txn<'_>,
     call: &Call,

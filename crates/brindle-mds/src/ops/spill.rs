@@ -35,7 +35,7 @@ pub const TRIES_PER_OST: usize = 4;
 enum Part {
     /// The part of the file behind it, as the table above says.
     Rest,
-    /// No more than layouts make necessary: nobody has room for the rest.
+    /// Only the part that layouts require: no OST has space for the rest.
     Least,
 }
 
@@ -86,7 +86,7 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: SpillReq) -> Result<OpenGrant> 
     .await
 }
 
-/// Outcome of a try. Nothing has changed unless it is done.
+/// Outcome of a try. Only `Done` changes the layout.
 enum Attempt {
     /// The place has other OSTs, or had them already.
     Done,
@@ -213,8 +213,9 @@ fn start_of(full: &Component, req: &SpillReq) -> u64 {
     round_down(req.offset).max(full.start)
 }
 
-/// The component in front, if the part that moves can go on in its objects: what spills piece by piece does not become a component
-/// for each piece. One that is older may still hold, behind its end, what lay there before it moved to `full`.
+/// The component in front, if the part that moves can continue in its objects. Without this, a file that spills piece by piece
+/// would get a component for each piece. The component must be newer than `full`: an older one may hold old bytes behind its end,
+/// from before that range moved to `full`.
 fn goes_on(mdt: &Mdt, file: &Inode, full: &Component, req: &SpillReq, room_bytes: u64) -> Option<Component> {
     let components = &file.file.as_ref()?.layout.components;
     let before = components.iter().find(|c| c.end == start_of(full, req) && c.is_placed())?;

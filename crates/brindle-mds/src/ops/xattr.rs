@@ -148,7 +148,7 @@ fn check_room(t: &Txn<'_>, inode: &Inode, req: &SetxattrReq) -> Result<()> {
         .next("remove attributes of this file that nobody needs"))
 }
 
-/// Sets or removes an ACL. One that says nothing but the mode bits becomes mode bits.
+/// Sets or removes an ACL. An ACL that is equivalent to mode bits becomes mode bits.
 fn set_acl(t: &mut Txn<'_>, inode: &mut Inode, req: &SetxattrReq) -> Result<()> {
     if inode.kind == FileType::Symlink {
         return Err(Fault::new(Code::NotSupported).why("symbolic links have no ACL"));

@@ -4,8 +4,8 @@
 //!   empty --begin--> filling --end--> open        open --begin--> filling (what was there is set aside)
 //! ```
 //!
-//! What a member had stays in a directory beside the new one until that is complete, and is removed then. A member that was cut off while it
-//! was filled is empty.
+//! The former store stays in a directory beside the new one until the new one is complete, and is removed then. A member whose filling was
+//! interrupted is empty.
 
 use brindle_kv::{Checkpointed, Checkpointing, Filling, KvOptions, LogPos, Replica};
 use brindle_stdx::{DiskFile, Mono, Seams};
@@ -120,7 +120,8 @@ impl Held {
         self.rename(&self.dir, aside)
     }
 
-    /// A filling that was cut off at its very end is complete; one that was cut off earlier is not, and what was there before counts.
+    /// Finds the complete store after a start. A filling that was interrupted at its very end is complete. If it was interrupted
+    /// earlier, the former store counts.
     fn find_complete(&self) -> Result<()> {
         for beside in [self.making(), self.aside()] {
             if self.exists(&beside)?

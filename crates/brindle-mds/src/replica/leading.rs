@@ -74,8 +74,8 @@ async fn attach(
     Ok((Arc::new(link), answer.last.filter(|_| answer.term_max <= term).map(pos)))
 }
 
-/// The highest term that any member is known to have had. Only the MGS knows that where a loss was accepted, since the member that serves then may not
-/// have heard of it.
+/// The highest term that any member is known to have had. After an accepted loss only the MGS knows it, since the member that serves then
+/// may not have heard of it.
 async fn highest_term(
     set: &SetMember,
     config: &Config,
@@ -92,7 +92,7 @@ async fn highest_term(
         fs: identity.fs.clone(),
         target: identity.target(),
         uuid: identity.uuid,
-        // Not a term: the answer tells the highest.
+        // 0 only asks: the answer tells the highest term.
         term: 0,
         opening: 0,
     };
@@ -118,8 +118,8 @@ async fn highest_term(
     }
 }
 
-/// Becomes the primary: outlives the lease of the former one, tells every member in sync which term it takes, goes on without those whose log
-/// is not the beginning of the one here, and opens the store.
+/// Becomes the primary. Waits for the end of the former primary's lease, tells every member in sync the new term, goes on without members
+/// whose log is not a beginning of the local one, and opens the store.
 pub async fn take_over(
     config: &Config,
     identity: &Identity,
@@ -177,7 +177,7 @@ pub async fn take_over(
     Ok((led, report))
 }
 
-/// Opens the store of a member that is to lead. Its term will be above `floor`.
+/// Opens the store of a member that is to lead. The next term will be above `floor`.
 async fn open(config: &Config, identity: &Identity, seams: &Seams, floor: u32) -> Result<Replica> {
     let mut options = config.kv_options(identity);
     options.tail_bytes_max = TAIL_BYTES_MAX;

@@ -1,7 +1,7 @@
-//! Terms that other members take: this one never does.
+//! Terms that other members take, and that this member therefore never takes.
 //!
-//! A primary tells its term to every member in sync before it takes it, so that no two openings of any members have one. The record lies beside
-//! the store: records of earlier terms may still be on their way, and a segment of the new one would end the log before them.
+//! A primary tells its term to every member in sync before it takes it, so that no two openings of any members share a term. The record
+//! lies beside the store: records of earlier terms may still be on their way, and a segment of the new one would end the log before them.
 
 use brindle_stdx::Disk;
 use brindle_targets::replica::kept;
@@ -30,7 +30,7 @@ pub(super) fn load(disk: &dyn Disk, dir: &str) -> Result<u32> {
     Ok(found.unwrap_or_default().term)
 }
 
-/// Another member is about to take this term. Durable on return.
+/// Records that another member is about to take this term. Durable on return.
 pub(super) fn keep(disk: &dyn Disk, dir: &str, term: u32) -> Result<()> {
     if load(disk, dir)? >= term { Ok(()) } else { kept::save(disk, &path(dir), &PromisedTerm { term }) }
 }

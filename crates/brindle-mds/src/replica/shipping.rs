@@ -1,8 +1,8 @@
 //! Records on their way to the other members, and how far those are.
 //!
-//! One task for each member sends what its log lacks, one message after the other; another one has it sync
-//! when somebody here waits for that. The log is told how far all required members are, and answers nothing
-//! earlier.
+//! One task for each member sends what its log lacks, one message after the other; another one has it sync when a
+//! request here waits for a sync. The tasks tell the log how far all required members are, and the log holds replies
+//! until then.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -84,14 +84,14 @@ impl Follows for Shipments {
 }
 
 impl Shipments {
-    /// The log that the records are of. Nothing is answered from it before.
+    /// Sets the log of the records. Until then no reply of the log is sent.
     pub fn serve(&self, kv: Kv) {
         // A primary starts to serve once in its life.
         drop(self.kv.set(kv));
         self.tell(&self.state.lock());
     }
 
-    /// Records go to this member, too. Its link is in the set already.
+    /// Sends records to this member, too. Its link is in the set already.
     pub fn add(&self, shipment: &Arc<Shipment>) {
         let mut state = self.state.lock();
         state.shipments.push(shipment.clone());
@@ -118,7 +118,7 @@ impl Shipments {
         shipment.reached.send_replace(answer.written);
     }
 
-    /// Sends records for as long as the member takes them, from behind `at`. Why it ends.
+    /// Sends records for as long as the member takes them, from behind `at`. Returns the reason why it ends.
     pub async fn send(&self, kv: &Kv, shipment: &Shipment, mut at: LogPos) -> Fault {
         let mut progress = kv.progress();
         loop {
@@ -147,7 +147,7 @@ impl Shipments {
         }
     }
 
-    /// Has a member sync whenever somebody waits for that. Why it ends.
+    /// Has a member sync whenever a request waits for a sync. Returns the reason why it ends.
     pub async fn sync(&self, kv: &Kv, shipment: &Shipment) -> Fault {
         let (mut progress, mut reached) = (kv.progress(), shipment.reached());
         loop {

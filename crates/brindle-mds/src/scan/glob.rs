@@ -166,7 +166,7 @@ fn set(text: &[u32], fold_case: bool) -> Option<(Piece, usize)> {
     Some((Piece::Set(ranges, negated), at + 1))
 }
 
-/// One member of a set, with `\` before one that means something.
+/// One member of a set; `\` escapes a special character.
 fn member(text: &[u32]) -> Option<(u32, usize)> {
     match text {
         [first, second, ..] if *first == u32::from('\\') => Some((*second, 2)),

@@ -141,7 +141,7 @@ impl<'a, R: Rows> Walk<'a, R> {
         Err(Fault::new(Code::NameTooLong).why(format!("it lies deeper than {DEPTH_MAX} directories")))
     }
 
-    /// Puts the directories of a cursor in place. It comes from outside.
+    /// Puts the directories of a cursor in place. The cursor comes from a client, so it is checked.
     fn go_on(&mut self, cursor: &ScanCursor) -> Result<()> {
         let wrong = || Fault::new(Code::InvalidArgument).what("cannot go on with this scan");
         let depth = cursor.levels.len();
@@ -255,7 +255,7 @@ impl<'a, R: Rows> Walk<'a, R> {
                     inode::find(self.rows, entry.ino)?
                 }
             };
-            // One right after the other, as the kernel does: an ACL may give them in different entries.
+            // Check the rights one after the other, as the kernel does: different entries of an ACL may give them.
             let Some(dir) = dir else { return Ok(()) };
             for right in [access::READ, access::SEARCH] {
                 match access::check(self.rows, &dir, &self.req.cred, right) {
@@ -274,8 +274,9 @@ impl<'a, R: Rows> Walk<'a, R> {
         Ok(())
     }
 
-    /// Adds an entry (`inode` if it counts) to the sum of the directory that it belongs to: itself, or the one above,
-    /// whose path has `above` bytes; not below `depth_max`.
+    /// Adds an entry (`inode` if it counts) to the sum of a directory. A directory down to `depth_max` has a sum of
+    /// its own. Any other entry belongs to the directory above, whose path has `above` bytes, or to that one's
+    /// ancestor at `depth_max`.
     fn add(&mut self, entry: &Dirent, inode: Option<&Inode>, depth: u32, above: usize, depth_max: u32) {
         let is_own = entry.kind == FileType::Directory && depth <= depth_max;
         let of = if is_own || depth == 0 { &self.path[..] } else { ancestor(&self.path[..above], depth_max) };

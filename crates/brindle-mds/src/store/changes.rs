@@ -160,8 +160,8 @@ impl<'a> Changes<'a> {
         self.frees_space = true;
     }
 
-    /// The limits of users, groups and projects count for the batch, unless root asks for it: it is refused where it takes one of them over
-    /// its limit, or further over it.
+    /// Enforces the limits of users, groups and projects for the batch, unless root asks: a batch that takes one of them over its limit, or
+    /// further over it, is refused.
     pub fn within_limits(&mut self, uid: u32) {
         self.limited |= uid != 0;
     }

@@ -1,8 +1,8 @@
-//! Inodes that batches have looked at lately, decoded: a directory in which files are made, and the root with its default
-//! layout, are needed for each of them.
+//! A cache of decoded inodes that batches have read lately: each create needs its directory, and the root with its default
+//! layout.
 //!
-//! Invariant: an inode in here is what its row in the store says. Filled under the writer lock, with what a batch that got
-//! into the log has seen and made; looked at under either lock.
+//! Invariant: a cached inode equals its row in the store. A batch that got into the log fills the cache under the writer
+//! lock with the inodes that it has read and made; readers hold either lock.
 
 use std::collections::{BTreeMap, HashMap};
 

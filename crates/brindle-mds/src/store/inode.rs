@@ -82,8 +82,8 @@ pub struct FileBody {
     pub convert_begun: bool,
     /// Stripes that were written and are not known to be synced, with the boot term of the OST at the write.
     pub unsynced: Vec<(Stripe, u32)>,
-    /// Objects beside the layout: of a move that is under way, or that a move has left behind and nobody may destroy before
-    /// all clients know the new layout. After a restart they are garbage.
+    /// Objects beside the layout. They belong to a move that is under way, or a move has left them behind and they may be
+    /// destroyed only after all clients know the new layout. After a restart they are garbage.
     pub aside: Vec<Component>,
     /// A partial truncate under way: the size it cuts to, under the inode's truncate epoch.
     pub pending_cut: Option<u64>,
@@ -130,8 +130,8 @@ impl Inode {
         self.file.as_ref().is_some_and(|f| !f.layout.inline || f.convert_begun || !f.aside.is_empty())
     }
 
-    /// The directory whose lease may cover the attributes ([`covered`] has the last word): a directory's own, that of the
-    /// only name of anything else, while nobody has it open for writing.
+    /// The directory whose lease may cover the attributes ([`covered`] has the last word). A directory covers its own.
+    /// For other inodes it is the directory of the only name, while nobody has the inode open for writing.
     pub fn covered_by(&self) -> Option<Ino> {
         if self.is_dir() {
             return Some(self.ino);

@@ -28,7 +28,7 @@ pub fn list(rows: &(impl Rows + ?Sized), ino: Ino) -> Result<Vec<(Ino, Vec<u8>)>
     Ok(links)
 }
 
-/// One name that has a row, other than this one.
+/// A name that has a row, other than `not`.
 pub fn another(rows: &(impl Rows + ?Sized), ino: Ino, not: (Ino, &[u8])) -> Result<Option<(Ino, Vec<u8>)>> {
     let mut found = None;
     for_each(rows, &keys::of_ino(keys::LINK, ino), |key, _| {

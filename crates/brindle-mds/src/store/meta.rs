@@ -122,7 +122,7 @@ pub fn put_inodes_reserved(t: &mut Changes<'_>, end: u64) {
     t.put_row(keys::meta(INODES), &end);
 }
 
-/// Takes the next session id. It is told to the client only when the batch is synced.
+/// Takes the next session id. The client learns it only when the batch is synced.
 pub fn next_session(t: &mut Changes<'_>) -> Result<SessionId> {
     let next = last_session(t)? + 1;
     put_last_session(t, next);

@@ -78,7 +78,8 @@ impl Delta {
 }
 
 impl Usage {
-    /// Applies a change. Never below zero: a wrong counter is fsck's finding, not a reason to refuse.
+    /// Applies a change. The result is never below zero: a wrong counter is a finding for fsck, and no reason to
+    /// refuse a request.
     pub fn apply(self, delta: Delta) -> Usage {
         Usage {
             inodes: self.inodes.saturating_add_signed(delta.inodes),

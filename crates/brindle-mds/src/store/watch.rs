@@ -6,8 +6,8 @@ use bytes::Bytes;
 
 use super::{Changes, Rows, for_each, keys, row};
 
-/// A client that is gone may have written bytes to the objects that no report tells of: whatever the others say that have the file
-/// open, its objects are to be asked.
+/// A vanished client may have written bytes to the objects that no report mentions. The objects must be asked, whatever other
+/// clients with the file open report.
 const OWED: u8 = 1;
 
 /// An inode on the list.

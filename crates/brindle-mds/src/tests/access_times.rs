@@ -75,7 +75,7 @@ fn a_time_that_was_set_is_undone_only_by_later_reads() {
         let later = rig.mdt.time();
         tell(&rig, B, Accessed { ino, at: later, attr_epoch: known }).await;
         assert_eq!(row(&rig, ino).atime, later, "the reader had it open all the time");
-        // Another change of the inode does not hide a read of before.
+        // Another change of the inode does not hide an earlier read.
         set(&rig, ino, Some(SetTime::At(old)), None).await;
         let read_at = rig.mdt.time();
         let chmod = SetattrReq { mode: Some(0o600), ..setattr_req(ino, root()) };

@@ -74,7 +74,7 @@ fn a_cut_that_an_ost_refuses_is_not_made_later() {
     });
 }
 
-/// A report of a writer under the old epoch, while the cut is given up, counts for nothing. Its bytes count.
+/// A report of a writer under the old epoch, while the cut is given up, is ignored. Its bytes count.
 #[test]
 fn bytes_that_are_written_while_a_cut_is_refused_are_part_of_the_file() {
     run(async {

@@ -1,5 +1,5 @@
-//! Extreme numbers in every message of an MDT, from a host that is trusted and from one that is limited: none ends it, and none is
-//! stored that ends it later.
+//! Extreme numbers in every message of an MDT, from a trusted host and from a limited one: no number crashes the MDT, at once or
+//! after it was stored.
 
 use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
@@ -91,7 +91,7 @@ impl Target {
         }
     }
 
-    /// What others do with the file afterwards.
+    /// Uses of the file by others afterwards.
     async fn use_it(&self, rig: &Rig) {
         drop(rig.ask(A, sums_of_all()).await);
         drop(rig.stat(A, self.ino).await);

@@ -199,7 +199,7 @@ fn nobody_is_told_that_all_are_full_before_all_are() {
             osts.has_room_elsewhere(&StripePolicy::default(), &[], 4095),
             "fewer bytes than were refused may find room"
         );
-        // One has room again, and was not asked since.
+        // OST 2 has space again, and was not asked since.
         rig.osts.room.lock().remove(&2);
         let spilled = rig.ask(A, spill(ino, UNIT)).await.expect("spilled").layout;
         assert_eq!(spilled.components[1].osts, [2]);

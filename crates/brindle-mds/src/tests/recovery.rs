@@ -56,7 +56,7 @@ fn a_writer_that_closes_before_the_objects_are_asked_leaves_the_end_of_the_write
     });
 }
 
-/// One recovery may not have seen all that the other writer wrote before it was gone.
+/// With two recoveries due, the first one may not have seen all bytes of the other writer that vanished.
 #[test]
 fn the_write_session_of_two_dead_writers_ends_with_the_last_recovery() {
     run(async {
@@ -68,7 +68,7 @@ fn the_write_session_of_two_dead_writers_ends_with_the_last_recovery() {
         assert_eq!(open(&rig, B, ino, 3, WO).await.grant.mode, OpenMode::Direct, "somebody still writes");
         rig.close(B, ino, 3).await.expect("closed");
         expire::release(&rig.mdt, B, None).await.expect("given back");
-        // Both recoveries fail, and pause.
+        // Let both recoveries fail and pause.
         let asked = || rig.osts.calls.lock().iter().filter(|(_, op)| *op == Op::StatObjects).count();
         while asked() < 2 {
             rig.mdt.seams().sleep_ms(1).await;

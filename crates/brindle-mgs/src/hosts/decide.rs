@@ -113,8 +113,8 @@ fn name_in_use(row: &HostRow, key: KeyId) -> Fault {
         .data("nothing was changed")
 }
 
-/// Refuses to take roles from a host that keeps its key: until its certificate ends, the host could show that one, and go on with the roles that
-/// stand in it. Every server knows the keys of hosts that were removed.
+/// Refuses to take roles from a host that keeps its key. Until its certificate ends, the host could still use the roles in it. Removing the
+/// key works at once, because every server knows the removed keys.
 fn check_keeps_roles(row: &HostRow, roles: &str, now_s: i64) -> Result<()> {
     let lost: Vec<&str> =
         row.roles.split(',').filter(|role| roles.split(',').all(|kept| kept != *role)).collect();
@@ -319,7 +319,7 @@ fn reached<'a>(rows: &'a Rows, host: &'a str) -> impl Iterator<Item = TargetId> 
 
 /// The key of a host as one that is let in no more.
 fn removed(row: &HostRow, now_s: i64) -> RemovedRow {
-    // No certificate that it was given ends later.
+    // Every certificate that the host was given ends by then.
     let until_s = row.certificate_ends_s.max(now_s) + DAY_S;
     RemovedRow { key: row.key, host: row.name.clone(), until_s }
 }

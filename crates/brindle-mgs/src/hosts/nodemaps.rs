@@ -61,8 +61,8 @@ pub(crate) fn change(
     Ok((changes, Some(after)))
 }
 
-/// The rows of a nodemap, in the order in which each leaves it at least as closed as it is to be: a mapping counts before the nodemap is stored
-/// that needs it, and goes after it.
+/// The rows of a nodemap, in an order in which every step leaves it at least as closed as the result: a mapping is stored before the
+/// nodemap that needs it, and removed after it.
 fn stored(rows: &Rows, after: &MappedNodemap) -> Vec<Change> {
     let MappedNodemap { nodemap, ids } = after;
     let name = &nodemap.name;

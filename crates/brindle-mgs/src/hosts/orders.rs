@@ -21,7 +21,7 @@ pub(crate) struct Orders {
 }
 
 impl Orders {
-    /// A daemon asks. Another start than the last one has no order yet.
+    /// Notes that a daemon asks for orders. A new start of the daemon has no order yet.
     pub(crate) fn asked(&self, host: &str, start: u64) {
         self.hosts.send_if_modified(|hosts| {
             let is_new = hosts.get(host).is_none_or(|order| order.start != start);
@@ -38,7 +38,8 @@ impl Orders {
         let _ = self.hosts.subscribe().wait_for(|hosts| is_to_end(hosts, host, start)).await;
     }
 
-    /// The start of a daemon that was heard last; it is to end if it is the one that is given. And whether that is news.
+    /// Orders the daemon to end if its last known start is `start`. Returns the last known start, and whether the order
+    /// is new.
     pub(crate) fn restart(&self, host: &str, start: Option<u64>) -> (Option<u64>, bool) {
         let is_new = self.hosts.send_if_modified(|hosts| {
             let order = hosts.get_mut(host).filter(|order| Some(order.start) == start && !order.restart);

@@ -1,4 +1,4 @@
-//! Another name for a host: plain functions from all rows and a request to the changes to store, all of them at once.
+//! Renames hosts: plain functions from all rows and a request to the changes to store, all of them at once.
 //!
 //! A host is its key; the name stands in its certificate, in the rows and in the map. A rename takes two steps:
 //!
@@ -7,9 +7,9 @@
 //! | an administrator asks: [`begin`] | everything has the new name; nodemaps have both; a [`RenamedRow`] | its daemon is told so (`HostRenamed`), stops all in order, has its certificate renewed (the MGS goes by the key), and starts anew |
 //! | the daemon shows the new name: [`complete`] | the former name of this key is refused everywhere; nodemaps have the new name alone | |
 //!
-//! Invariants: a nodemap that limits the host limits it under both names for as long as either is let in; nobody joins under the former name before it
-//! is refused. A member of a replica set that another host serves is out of sync under its new name until it has been compared, because the primary knows
-//! members by their names; it keeps its seat.
+//! Invariants: a nodemap that limits the host limits it under both names while either is let in; the former name is free for other hosts
+//! only once it is refused for this one. The primary of a replica set knows members by their names. Therefore a member of another host's
+//! set keeps its seat, but is out of sync under its new name until it has been compared.
 
 use brindle_auth::{HostRole, KeyId, Proof, Roles, check_host_name};
 use brindle_config::WRITES_MAX;
@@ -216,7 +216,8 @@ pub(crate) fn complete(rows: &Rows, proof: &Proof, now_s: i64) -> Vec<Change> {
         .collect()
 }
 
-/// A host that is on its way to the name `to` was installed anew: nothing shows the former name any more, since its key is refused.
+/// Ends the rename of a host that was installed anew on its way to the name `to`: its key is refused, so the former name cannot be
+/// shown any more.
 pub(crate) fn abandoned(rows: &Rows, to: &str) -> Vec<Change> {
     let pending: Vec<&RenamedRow> = rows.renamed().filter(|row| row.to == to).collect();
     let changes = |row: &RenamedRow| -> Vec<Change> {

@@ -86,7 +86,7 @@ pub struct RemovedRow {
     pub key: [u8; 32],
     /// Name of the host that it was of.
     pub host: String,
-    /// No certificate of it holds from then on, seconds since 1970.
+    /// Time from which every certificate of the key has ended, in seconds since 1970.
     pub until_s: i64,
 }
 
@@ -206,7 +206,7 @@ pub(crate) enum Change {
     NoSpare(String),
     /// A copy begins to move.
     Move(MoveRow),
-    /// No copy of a target moves any more.
+    /// The move of a copy of a target is removed.
     NoMove(TargetId),
     /// A host gets another name.
     Renamed(RenamedRow),

@@ -12,8 +12,8 @@ pub(crate) async fn handle(mgs: &Mgs, req: ChangeTargetReq) -> Result<ChangeTarg
     mgs.check_fs(&req.fs)?;
     let target = TargetId::ost(req.ost);
     let is_removed = req.change == TargetChange::Remove && decide(&mgs.store.current(), &req)?.is_some();
-    // Another target that gets the index begins as any other. It can get it as soon as the map is changed, so no weaker mode is left by then;
-    // and the one that leaves keeps a stronger one until it has left.
+    // A later target with this index must begin with the default durability. Reset a weaker mode before the map changes, because the index
+    // is free at once. A stronger mode stays until the target has left.
     if is_removed && mgs.durability.now().1.of(target) == Mode::Scratch {
         mgs.durability.change(target, Mode::default(), false).await?;
     }

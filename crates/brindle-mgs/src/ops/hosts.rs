@@ -140,7 +140,7 @@ async fn note_new_name(mgs: &Mgs, conn: &ServerConn) -> Result<()> {
     let (hosts, Some(proof)) = (mgs.hosts()?, conn.proof()) else { return Ok(()) };
     let now_s = mgs.seams.wall().secs;
     let Some(from) = rename::former_name(&hosts.rows(), proof) else { return Ok(()) };
-    // Whoever began the rename may not have come so far.
+    // The process that began the rename may have ended before this step.
     named_in_map(mgs, &from, &proof.host).await?;
     let complete = |rows: &Rows| -> Result<_> { Ok((rename::complete(rows, proof, now_s), ())) };
     if hosts.change_together(complete).await?.0 {
@@ -292,7 +292,7 @@ async fn renamed(mgs: &Mgs, from: &str, to: &str, is_dry_run: bool) -> Result<bo
     if is_dry_run {
         return Ok(true);
     }
-    // Nobody takes a host for dead because it has not been heard of under this name.
+    // Count the host as heard under its new name for a while, so that it is not taken for dead.
     let until = now.plus_ms(RENAME_MS);
     mgs.shared.listening(|listening| listening.told(to, until, Vec::new()));
     mgs.replicas.told(to, until, Vec::new());
@@ -314,7 +314,8 @@ async fn named_in_map(mgs: &Mgs, from: &str, to: &str) -> Result<()> {
     super::register::tell_addresses(mgs).await
 }
 
-/// A copy of a set that another host serves is out of sync for a while under the new name of its host: it may be needed where nobody serves the set.
+/// Refuses a rename of a host whose copy of another host's set may be needed: the copy is out of sync for a while under the new name, so
+/// the set must be served.
 fn check_sets_are_served(mgs: &Mgs, rows: &Rows, host: &str) -> Result<()> {
     let now = mgs.seams.now();
     let of_others =
@@ -346,7 +347,7 @@ async fn labelled(mgs: &Mgs, host: &str, rack: &str, is_dry_run: bool) -> Result
     }
 }
 
-/// No host has this name any more.
+/// Forgets what was heard of a host whose name is gone.
 fn forget(mgs: &Mgs, host: &str) {
     if let Some(hosts) = &mgs.hosts {
         hosts.heard.lock().forget(host);
@@ -517,8 +518,8 @@ pub(crate) fn check_registers(mgs: &Mgs, conn: &ServerConn, req: &RegisterReq) -
     }
 }
 
-/// Whether the config store says that a host owns a shared target, whose former owner has released it or was fenced, or is the primary of a
-/// replica set, of which it waits for the lease of the former one to end.
+/// Whether the config store names the host as owner of a shared target or as primary of a replica set. The former owner has released the
+/// target or was fenced; a new primary waits until the former one's lease has ended.
 pub(crate) fn owns_shared(mgs: &Mgs, target: TargetId, host: &str) -> bool {
     let Some(hosts) = &mgs.hosts else { return false };
     let rows = hosts.rows();

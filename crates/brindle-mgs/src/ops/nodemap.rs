@@ -1,6 +1,7 @@
 //! Operations about nodemaps: watch, list, change.
 //!
-//! Those without mappings are for hosts of the last release: they see nodemaps as they are stored, closed where a mapping belongs to one.
+//! The operations without mappings serve hosts of the last release. These hosts see nodemaps as they are stored; a nodemap with a mapping
+//! appears closed to them.
 
 use brindle_net::ServerConn;
 use brindle_types::Result;

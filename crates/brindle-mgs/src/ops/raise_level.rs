@@ -7,7 +7,7 @@ use brindle_wire::mgs::{RaiseLevelReq, RaiseLevelResp};
 
 use crate::Mgs;
 
-/// Raises the format level, if all registered servers read it. It never goes back.
+/// Raises the format level, if all registered servers read the new one. The level never goes back.
 pub(crate) async fn handle(mgs: &Mgs, req: RaiseLevelReq) -> Result<RaiseLevelResp> {
     mgs.check_fs(&req.fs)?;
     let changed = mgs.store.modify(|map| decide(map, req.level)).await?;

@@ -56,9 +56,9 @@ async fn register(mgs: &Mgs, req: &RegisterReq) -> Result<RegisterResp> {
     Ok(RegisterResp { map, epoch, heartbeat_ms: mgs.config.heartbeat_ms })
 }
 
-/// A target that another address serves is given to this one only when the other has been silent for
-/// [`SILENT_HEARTBEATS`]: two servers of one target (of a copy of its directory, or of one disk seen by two hosts) would
-/// take it from each other, and what clients write to one would be missing at the other.
+/// Waits until a target may be given to this address. If another address serves it, that server must have been silent
+/// for [`SILENT_HEARTBEATS`]. Two servers of one target (of a copy of its directory, or of one disk seen by two hosts)
+/// would take it from each other, and writes of clients to one would be missing at the other.
 async fn until_owner_is_silent(mgs: &Mgs, req: &RegisterReq) -> Result<()> {
     let asked = mgs.seams.now();
     let silent_ms = u64::from(mgs.config.heartbeat_ms) * SILENT_HEARTBEATS;

@@ -85,7 +85,7 @@ pub(crate) async fn show(mgs: &Mgs, conn: &ServerConn, req: ShowReplicaReq) -> R
     if req.in_sync.len() > MEMBERS_MAX || req.epoch > EPOCH_MAX {
         return Err(Fault::new(Code::BadFrame).why("no replica set has such an epoch or so many members"));
     }
-    // Only what the MGS does not know: a host shows nothing of sets that it is not in.
+    // Whether the report is new to the MGS. A report of a host that is not in the set does not count.
     let is_news = |rows: &Rows| {
         let row = rows.replica_set(req.target).filter(|row| row.set.uuid == req.uuid);
         row.is_some_and(|row| row.set.member(&host).is_some() && req.epoch > row.set.epoch)

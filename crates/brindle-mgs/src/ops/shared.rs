@@ -52,7 +52,7 @@ pub(crate) async fn keep(mgs: &Mgs, conn: &ServerConn, req: KeepSharedReq) -> Re
     Ok(KeepSharedResp { version: rows.version(), targets })
 }
 
-/// The target as its hosts are told. One that was restored is never formatted: the backup may be older than what lies on the device.
+/// The target as its hosts are told. A restored target is never formatted: the backup may be older than the contents of the device.
 fn told_target(rows: &Rows, row: &crate::hosts::rows::SharedRow) -> SharedTarget {
     let target = row.target.clone();
     SharedTarget { is_formatted: target.is_formatted || rows.is_restored(target.target), ..target }

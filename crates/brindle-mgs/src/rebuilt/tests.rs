@@ -150,7 +150,7 @@ fn an_administrator_can_say_what_does_not_count() {
     all[0].targets[1].in_sync = vec!["h9".to_owned(), "h2".to_owned()];
     let said = Said { lost: BTreeSet::from(["h9".to_owned()]), ..Said::default() };
     assert_eq!(made(&all, &said).unwrap().targets.len(), 3);
-    // Who alone had everything is lost: no other copy is taken for complete.
+    // The only member in sync is lost: no other copy is taken for complete.
     all[0].targets[1].in_sync = vec!["h9".to_owned()];
     assert_eq!(made(&all, &said).unwrap_err().code, Code::SuperblocksContradict);
     // A gap between the OSTs is refused, unless an administrator says that nothing is there.
@@ -161,7 +161,7 @@ fn an_administrator_can_say_what_does_not_count() {
     let lost = BTreeSet::from(["OST0001".to_owned(), "OST0002".to_owned()]);
     let rebuilt = made(&all, &Said { lost, ..Said::default() }).unwrap();
     assert!(rebuilt.notes[0].contains("OST0001, OST0002"), "{:?}", rebuilt.notes);
-    // Nobody knows which of two copies is complete.
+    // Two copies, and no record says which is complete.
     let mut all = found();
     all.iter_mut().flat_map(|host| &mut host.targets).for_each(|target| target.in_sync.clear());
     let text = why(&all);

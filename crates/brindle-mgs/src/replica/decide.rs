@@ -148,7 +148,8 @@ pub(crate) fn add(
     Ok((std::iter::once(stored(&set)).chain(host.map(Change::Host)).collect(), set))
 }
 
-/// The set of a target. One that a host was told to serve alone becomes a set: that host without it comes second.
+/// The set of a target. A target that a host serves alone becomes a set; the second result is then the row of that
+/// host without the target.
 pub(super) fn set_to_be(
     rows: &Rows,
     map: &Map,
@@ -208,7 +209,7 @@ pub(crate) fn remove(rows: &Rows, map: &Map, target: TargetId, host: &str) -> Re
     Ok((vec![stored(&set)], set))
 }
 
-/// Another member in sync becomes the primary.
+/// Makes another member in sync the primary.
 pub(crate) fn promote(
     rows: &Rows,
     map: &Map,
@@ -237,7 +238,7 @@ pub(crate) fn promote(
     Ok((vec![stored(&set)], set))
 }
 
-/// A member that may lack acknowledged changes serves. Only where none that has everything could.
+/// Lets a member serve that may lack acknowledged changes. Allowed only if no complete member can serve.
 pub(crate) fn accept_loss(
     rows: &Rows,
     map: &Map,

@@ -1,8 +1,8 @@
 //! Spare hosts: a member of a replica set that has been away for too long is given up, and a copy is made on a spare host (design note 042).
 //!
-//! Plain functions of all rows and of what was heard. Invariants: only a set that is served is changed, and only a member that is not in sync is
-//! given up, so that nothing depends on it; a set has one member on a host, and in a rack while a spare host of another rack is there; each copy gets a
-//! directory that none had before.
+//! Plain functions of all rows and of what was heard. Invariants: only a set that is served is changed; only a member out of sync is given
+//! up, because nothing depends on it; a set has one member on a host, and one in a rack as long as another rack has a spare host; each copy
+//! gets a new directory.
 
 use std::collections::BTreeMap;
 
@@ -83,7 +83,7 @@ pub(crate) fn replaced(
         .filter(|spare| set.member(&spare.host).is_none() && (seen.is_alive)(&spare.host))
         .filter(|spare| !port_is_taken(rows, map, set, &spare.host))
         .collect();
-    // A spare host in a rack where no other member is comes first, then the one with the fewest copies; among equals the first by name.
+    // Prefer a spare host in a rack without another member, then the one with the fewest copies, then the first by name.
     let others: Vec<&str> =
         set.members.iter().map(|m| m.host.as_str()).filter(|host| *host != lost.host).collect();
     let is_beside = |host: &str| neighbour(map, &others, host).is_some();

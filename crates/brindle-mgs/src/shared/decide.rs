@@ -89,7 +89,7 @@ fn check_device(rows: &Rows, host: &SharedHost) -> std::result::Result<(), Strin
     }
 }
 
-/// Another host is to serve the target.
+/// Makes another host serve the target.
 pub(crate) fn shift(
     rows: &Rows,
     map: &Map,
@@ -144,7 +144,8 @@ pub(crate) fn shift(
     Ok((vec![Change::Shared(Box::new(row))], target))
 }
 
-/// Another host is to serve a target of which it is not known yet how it stands: only by the word that the silent host is off.
+/// Makes another host serve a restored target whose state is not known yet. Requires the administrator's word that the silent
+/// host is off.
 fn shift_restored(
     row: &SharedRow,
     to: Option<&str>,

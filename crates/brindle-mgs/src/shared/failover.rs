@@ -14,10 +14,10 @@
 //!     `------ the owner is heard again before: turn + 1 -----'
 //! ```
 //!
-//! Invariants: the owner changes only when the former one has released the target or was fenced (or an administrator vouches that it is off).
-//! Silence of a host alone takes nothing from it. A fencing vouches for the targets that waited for it when it began, and for no later ones: the host
-//! may have been started again since. The turn rises with each change after which a host may serve, also when that is the same host
-//! again, and a host never serves under a turn that it has released: so word of a release is good however old it is.
+//! Invariants: the owner changes only when the former one has released the target or was fenced (or an administrator vouches that it is
+//! off). Silence of a host alone takes nothing from it. A fencing covers only targets that waited for it when it began: the host may have
+//! been started again since. The turn rises with each change after which a host may serve, even the same host again, and a host never
+//! serves under a turn that it has released. Therefore a report of a release stays valid however old it is.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,8 +32,9 @@ use crate::hosts::rows::SharedRow;
 pub(crate) const DEAD_MS: u64 = 2_500;
 /// Only a host that was heard of within this time is given a target.
 pub(crate) const ALIVE_MS: u64 = 1_500;
-/// After its start, and after it was deaf, an MGS waits so long for hosts that it has not heard of yet, once it has heard of another host. A daemon
-/// that tries the address of a dead MGS first needs some seconds: 3 s for that attempt, up to 5 s for the proof of identity with the next one.
+/// After its start, and after it was deaf, an MGS that hears another host waits this long before it takes a host for dead that it has not
+/// heard of yet. A daemon that tries the address of a dead MGS first needs some seconds: 3 s for that attempt, up to 5 s for the proof of
+/// identity with the next one.
 const GRACE_MS: u64 = 10_000;
 /// ... and so long while it has heard of none: it may be the one that is cut off.
 const GRACE_ALONE_MS: u64 = 12_000;
@@ -72,7 +73,7 @@ pub(crate) struct Situation<'a> {
 /// Verdict of [`judge`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Nothing is to be done.
+    /// No change is needed.
     Nothing,
     /// The row becomes this one.
     Change(SharedRow),
@@ -182,7 +183,7 @@ fn in_phase(row: &SharedRow, phase: SharedPhase) -> SharedRow {
     SharedRow { target: SharedTarget { phase, ..row.target.clone() }, ..row.clone() }
 }
 
-/// The highest turn that a host has told of or read on the device, where that is above the row's: then the row was put back to an older one.
+/// The highest turn that a host has reported or read on the device, if it is above the row's. The row was then put back to an older one.
 pub(crate) fn newer_turn(row: &SharedRow, s: &Situation) -> Option<u64> {
     let t = &row.target;
     let turn = |host: &str| {
@@ -239,8 +240,8 @@ fn judge_owned(row: &SharedRow, s: &Situation) -> Verdict {
     }
 }
 
-/// Gives the target back to its preferred host, where that has stood by for long enough. Both have to be steady: whichever of them has just taken
-/// it, or come back, begins anew.
+/// Gives the target back to its preferred host once both hosts have been steady for long enough. The time begins anew for a host that has
+/// just taken the target or come back.
 fn failback(row: &SharedRow, s: &Situation) -> Verdict {
     let t = &row.target;
     let (Some(after_ms), Some(preferred)) = (s.failback_after_ms, t.hosts.first()) else {
@@ -290,7 +291,7 @@ fn judge_fencing(row: &SharedRow, to: &str, s: &Situation) -> Verdict {
     match s.fencing.get(&t.owner) {
         Some(Fencing::Running) => Verdict::Nothing,
         _ if s.is_deaf() => Verdict::Hindered(deaf(t, s)),
-        // Nobody else has had it: the owner goes on, or begins anew.
+        // No other host has served since: the owner goes on, or begins anew.
         _ if is_alive && !s.is_failing(t) => Verdict::Change(taken_by(row, &t.owner)),
         // An owner without any part of it may try again; one that has some would wait for ever.
         Some(Fencing::Failed(_)) if is_alive && !s.is_held(t) => Verdict::Change(taken_by(row, &t.owner)),

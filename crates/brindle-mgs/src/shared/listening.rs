@@ -86,8 +86,7 @@ impl Listening {
         others.len() > 1 && !others.iter().any(is_alive)
     }
 
-    /// Looks whether this MGS is deaf. When it hears again it begins anew: hosts come back one after the other, and those that were
-    /// not heard of yet have the time of grace.
+    /// Checks whether this MGS is deaf. When it hears again, the time of grace begins anew: hosts come back one after the other.
     pub(crate) fn look(&mut self, others: &[String], now: Mono) {
         let is_deaf = self.is_deaf(others, now);
         if self.was_deaf && !is_deaf {

@@ -1,9 +1,10 @@
 //! Limits of jobs, users and hosts: token buckets as a state machine without a clock.
 //!
-//! A bucket is kept as the time at which it is full again (the generic cell rate algorithm): a request moves that time on by its cost, and is ready
-//! when the bucket would hold a token. Where several rules count for a request it takes tokens of all, and is ready when the last has one.
+//! A bucket is kept as the time at which it is full again (the generic cell rate algorithm): a request moves that time on by its cost, and
+//! is ready when the bucket would hold a token. If several rules count for a request, it takes tokens of all, and is ready when the last
+//! bucket has one.
 //!
-//! Invariants: no request is held for longer than [`HELD_MS_MAX`]; a bucket owes no more than that; everything is bounded.
+//! Invariants: no request is held for longer than [`HELD_MS_MAX`]; no bucket owes more than that time; everything is bounded.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +12,12 @@ use brindle_stdx::Mono;
 use brindle_types::Role;
 use brindle_wire::mgs::limit::{LimitOf, LimitRule, glob};
 
-/// Longest time that a limit holds a request. A client that owes an answer to others must be able to give it within its lease
-/// (6 s): what it was about to write may be behind what is held.
+/// Longest time that a limit holds a request. A client that others wait for must be able to answer within its lease (6 s),
+/// and its pending writes may be queued behind the held request.
 pub const HELD_MS_MAX: u64 = 4_000;
 /// Size of a bucket, in milliseconds of its rate; one request at least.
 pub const BURST_MS: u64 = 250;
-/// Most buckets of a target. Where there are more, full ones are forgotten, which changes nothing; then the fullest.
+/// Most buckets of a target. Beyond that, full ones are forgotten, which changes nothing; then the fullest.
 pub const BUCKETS_MAX: usize = 4_096;
 const NS_PER_S: u128 = 1_000_000_000;
 const NS_PER_MS: u64 = 1_000_000;

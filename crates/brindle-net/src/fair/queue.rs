@@ -6,12 +6,12 @@
 //!   +--none is free--> queued ---+  +----- resume -----+
 //! ```
 //!
-//! Every class has a finish: the virtual time at which what it has asked for so far is served. A request starts at the finish of its class, or at
-//! the virtual time of now if that is later, and the queued request with the earliest start is the next. So a class that asks seldom is served
-//! before one that asks much, and classes that ask much take turns by what their requests cost.
+//! Every class has a finish: the virtual time at which what it has asked for so far is served. A request starts at the finish of its class,
+//! or at the virtual time of now if that is later, and the queued request with the earliest start is the next. Therefore a class that asks
+//! seldom is served before one that asks much, and classes that ask much take turns by the cost of their requests.
 //!
-//! Invariants: a request is queued only while every place is taken; whoever pauses has no place; nothing is kept of classes while nothing is
-//! queued.
+//! Invariants: a request is queued only while every place is taken; a request that pauses has no place; while the queue is empty, the state
+//! of classes is empty, too.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,19 +19,19 @@ use std::sync::Arc;
 use brindle_stdx::Mono;
 use brindle_wire::job::JobTag;
 
-/// Most requests that are queued at one target. Further ones are served at once, as if there were no queue: they lie in memory already, and
-/// clients have credits for a bounded number of them.
+/// Most requests that are queued at one target. Further ones are served at once, as if the queue were empty: they are in memory already,
+/// and clients have credits for a bounded number of them.
 pub const QUEUED_MAX: usize = 65_536;
 /// Cost of a request without bytes of files, in bytes: a request of 16 KiB costs twice as much as an empty one.
 pub const REQUEST_COST_BYTES: u64 = 16 << 10;
-/// Most classes with a standing of their own. Where there are more, those are forgotten that owe nothing; then new jobs of a user share one.
+/// Most classes with a standing of their own. Beyond that, classes that owe nothing are forgotten; then new jobs of a user share one class.
 const CLASSES_MAX: usize = 4_096;
 /// Most users whose further jobs share a class each; beyond them all do. Likewise most users whose new jobs are counted.
 const USERS_MAX: usize = 1_024;
 /// Name of that class.
 const FURTHER_JOBS: &str = "~";
-/// New jobs of a user that may start now, as if their user had no other. Further ones start one after the other, as the requests of one job do: names
-/// of jobs cost nothing, and without this each request would be the first one of a job.
+/// New jobs of a user that may start now, as if their user had no other. Further new jobs start one after the other, like the requests of
+/// one job. Names of jobs cost nothing: without this bound a user could give each request a new job.
 const NEW_JOBS_MAX: u64 = 16;
 /// Requests that get a place between two searches for classes that owe nothing.
 const SEARCH_EVERY: u64 = 256;
@@ -103,7 +103,7 @@ pub struct Queue<T> {
 }
 
 impl<T> Queue<T> {
-    /// No request yet, and `places` (at least one) that can be served at once.
+    /// An empty queue. `places` (at least one) requests can be served at once.
     pub fn new(places: usize) -> Queue<T> {
         Queue {
             places: places.max(1),
@@ -188,7 +188,8 @@ impl<T> Queue<T> {
         Some(if has_room { of_user } else { Class::Host(Arc::from(FURTHER_JOBS)) })
     }
 
-    /// Earliest start of the first request of a job that is not known: now, for some jobs of a user, and one after the other for more of them.
+    /// Earliest start of the first request of an unknown job. The first [`NEW_JOBS_MAX`] jobs of a user start now, further ones one after
+    /// the other.
     fn start_of_a_new_job(&mut self, uid: u32, cost: u64) -> u64 {
         // (Of the users beyond the bound all are one.)
         let is_counted = self.new_jobs.len() < USERS_MAX || self.new_jobs.contains_key(&uid);
@@ -383,8 +384,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes: requests of a class are served in order, each exactly once; nobody waits beside a free place; and a class that has
-        /// nothing queued waits for at most one request of each other class, and for what was larger than others before.
+        /// Random requests: those of a class are served in order, each exactly once; no request waits beside a free place. A class with an
+        /// empty queue waits for at most one request of each other class, and for earlier requests that were larger than others.
         #[test]
         fn the_queue_keeps_its_promises(places in 1usize..4, events in prop::collection::vec(event(), 0..200)) {
             let mut queue = Queue::new(places);

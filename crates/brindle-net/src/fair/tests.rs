@@ -225,7 +225,7 @@ fn a_change_of_one_limit_lets_go_what_that_one_holds_and_nothing_else() {
             setup.ask(Op::Create, job, async move { served.add_permits(usize::from(job == "b")) });
         }
         assert_eq!(setup.fair.answer().held, 4);
-        // Another rule comes, and one gets other rates. The numbers of rules change.
+        // Add one rule and change the rates of another. The numbers of rules change.
         setup.fair.set_limits(&[rule("new", "c", 5), rule("b", "b", 2), rule("a", "a", 1)]);
         assert_eq!(setup.fair.answer().held, 2, "those of a");
         served.acquire_many(3).await.expect("open").forget();

@@ -25,7 +25,7 @@ use crate::{NetError, SOFTWARE};
 /// A connection that lasted this long was a good one: the next attempt needs no pause.
 const GOOD_AFTER_MS: u64 = 1_000;
 
-/// Another rail of a host is tried when one has not answered for so long.
+/// Another rail of a host is tried when one has not answered for this long.
 const NEXT_RAIL_AFTER_MS: u64 = 300;
 
 /// Pause after a server has said that this host was removed from its cluster.
@@ -50,7 +50,8 @@ pub(super) async fn run(inner: Arc<Inner>, index: usize) {
         let nids = known.borrow_and_update().clone();
         let own = rail::addresses(&inner.config, index, &nids);
         if own.is_empty() && index > 0 {
-            // There are fewer rails than connections: this connection is neither wanted nor refused.
+            // The host has fewer rails than this peer has connections: this one has no address for now, and was not
+            // refused.
             inner.set_link(index, LinkState::Connecting);
             inner.stop.until(known.changed()).await;
             continue;
@@ -148,7 +149,7 @@ struct Incoming {
     delivery: Option<Box<dyn Delivery>>,
 }
 
-/// Connects to one of the rails of a host: to each a little later than to the one before, since a rail that was cut says nothing.
+/// Connects to a host over its rails, each attempt a little later than the one before, since a rail that was cut does not answer.
 async fn open_on_any_rail(inner: &Inner, rails: &[&Nid]) -> Result<Opened, Failure> {
     if let [nid] = rails {
         return open(inner, nid).await;

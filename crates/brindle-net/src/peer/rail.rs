@@ -1,8 +1,8 @@
 //! Rails: a host with addresses in several networks is reached over each of them (note 040).
 //!
-//! A peer with [`super::PeerConfig::each_rail`] keeps a connection to each address. A request goes where the fewest bytes are under way. A rail
-//! that was cut says nothing; it counts as dead when the other kernel has acknowledged nothing for [`DEAD_AFTER_MS`]. So that there is
-//! something to acknowledge, a small question is sent while a request waits and nothing arrives.
+//! A peer with [`super::PeerConfig::each_rail`] keeps a connection to each address. A request goes where the fewest bytes are under way. A
+//! rail that was cut is silent. It counts as dead when the other kernel has acknowledged nothing for [`DEAD_AFTER_MS`]. While a request
+//! waits and nothing arrives, the peer sends a small probe, which that kernel must acknowledge.
 //!
 //! Invariant: a host whose processes are busy or stopped keeps its rails, because its kernel acknowledges all the same.
 
@@ -60,8 +60,8 @@ pub(super) fn hosts<'a, 'n>(order: &'a [&'n Nid]) -> Vec<&'a [&'n Nid]> {
     hosts
 }
 
-/// The connection with the fewest bytes under way, as soon as there is one; one that leads to another target only where there is
-/// no other. Fails when there is none and a server does not want us.
+/// The connection with the fewest bytes under way; waits until there is one. A connection that leads to another target comes
+/// last. Fails when there is none and a server refuses this host.
 pub(super) async fn least_busy(inner: &Inner) -> Result<Arc<Link>, Fault> {
     let mut changes = inner.changes.subscribe();
     loop {
@@ -129,7 +129,7 @@ impl Link {
         (bytes, self.pending.lock().as_ref().map_or(0, std::collections::BTreeMap::len))
     }
 
-    /// Whether there is another rail to go on over. Where there is one connection it is made anew over another one.
+    /// Whether requests can go on over another rail. A peer with one connection makes it anew over another rail.
     fn has_elsewhere(&self, inner: &Inner) -> bool {
         !inner.config.each_rail || is_another_up(inner, self.info.generation)
     }
@@ -192,7 +192,7 @@ pub(super) async fn until_silent(
     let mut pause_ms = probe_after_ms;
     let (mut received, mut heard) = (0u64, inner.seams.now());
     loop {
-        // Only fails when the sender is gone, which `inner` holds.
+        // `inner` holds the sender, so waiting cannot fail.
         let _ = nids.wait_for(|nids| nids.len() > 1).await;
         if link.is_idle() {
             link.busy.notified().await;
@@ -204,7 +204,7 @@ pub(super) async fn until_silent(
         let is_answered =
             probe.as_mut().is_some_and(|probe| !matches!(probe.try_recv(), Err(TryRecvError::Empty)));
         if frames - received > u64::from(is_answered) {
-            // Not only the answer to the question.
+            // More than the answer to the probe arrived.
             pause_ms = probe_after_ms;
         } else if is_answered {
             pause_ms = (pause_ms * 2).min(PROBE_PAUSE_MAX_MS);

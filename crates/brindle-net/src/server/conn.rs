@@ -114,7 +114,7 @@ async fn greet(
         Err(e) => return Err(refuse(shared, peer, &mut tx, None, e).await),
     };
     let header = first.header.clone();
-    // No await behind the service's consent: from there on, `closed` must be called.
+    // No await after the service has consented: from there on, `closed` must be called.
     match welcome(shared, (peer, caller), first) {
         Ok(conn) => {
             conn.outbox.open(tx);
@@ -270,7 +270,7 @@ fn start(
             false => (serving.await, seams.now().0.saturating_sub(began.0) / 1_000),
         };
         if shared.stop.is_set() {
-            // Such a request may have failed only because the server stops. Its caller asks again.
+            // The server is stopping, which may be why the request failed. Its caller asks again.
             return;
         }
         let read_bytes = op.map_or(0, |op| usage::read_bytes(op, &answer));
@@ -312,8 +312,8 @@ fn wall_ns(seams: &Seams) -> u64 {
     ns.and_then(|ns| u64::try_from(ns).ok()).unwrap_or(0)
 }
 
-/// The reply as it may go out: paired with its request, in the form of the connection's version, and within the room that the request
-/// gave it.
+/// The reply as it may go out: paired with its request, in the form of the connection's version, and within the size that the request
+/// allows.
 fn checked(reply: Frame, request: &Header, conn: &ServerConn) -> Frame {
     let reply = Frame { header: Header { op: request.op, ..reply.header }, ..reply };
     let spoken = conn.protocols.frame_down(conn.version, Part::Reply, reply);

@@ -1,8 +1,8 @@
-//! The two halves of a local socket, each waiting for nothing but what it is there for.
+//! The two halves of a local socket: one waits only for input, the other only for space to write.
 //!
-//! The kernel tells the sender of a local socket each time that its peer has read something: there is room again. TCP tells it
-//! only if there was none. A socket that waits for both directions, as tokio's does, wakes a thread for that with each message,
-//! which finds nothing to do. So the reading half does not wait for room, and the writing half only while there is none.
+//! Each time that the peer of a local socket reads, the kernel tells the sender that there is space to write. TCP tells the
+//! sender only if there was none before. A socket that waits for both directions, like tokio's, therefore wakes a thread with
+//! each message for nothing. Hence the reading half never waits for space, and the writing half only while there is none.
 
 use std::io::{IoSlice, Read, Write};
 use std::net::Shutdown;
@@ -23,7 +23,7 @@ pub(super) struct LocalRead {
     borrows: Arc<Borrows>,
 }
 
-/// The sending half. Its end is the end of what the peer receives.
+/// The sending half. Dropping it ends the stream that the peer receives.
 pub(super) struct LocalWrite {
     socket: Arc<UnixStream>,
     /// The socket under a second number: an epoll waits for the first one already.
@@ -34,7 +34,7 @@ pub(super) struct LocalWrite {
 /// lends.
 pub(super) fn split(stream: UnixStream, borrows: Arc<Borrows>) -> std::io::Result<(LocalRead, LocalWrite)> {
     let stream = Arc::new(stream);
-    // Not made only when there is no room: then there might be no number left.
+    // Made now, not when the socket is full: by then the process may have no file descriptor left.
     let again = Arc::new(stream.try_clone()?);
     let read = wait_for(stream.clone(), Interest::READABLE)?;
     Ok((LocalRead { socket: read, borrows }, LocalWrite { socket: stream, again }))
@@ -92,7 +92,7 @@ impl WriteHalf for LocalWrite {
 
 impl Drop for LocalWrite {
     fn drop(&mut self) {
-        // One whose peer has gone is shut down already.
+        // Fails if the peer has gone: the socket is shut down already.
         let _ = self.socket.shutdown(Shutdown::Write);
     }
 }

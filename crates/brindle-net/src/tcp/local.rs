@@ -1,10 +1,10 @@
-//! The short way to a server of the same machine: a stream socket of the local domain beside each TCP listener. It carries the
-//! same frames, without what TCP does to them on its way through the loopback device (design note 011); long bulk is not even
-//! carried ([`shared_memory`]).
+//! The short way to a server of the same machine: a Unix stream socket beside each TCP listener. The socket carries the same
+//! frames without the cost of TCP over the loopback device (design note 011). Long bulk stays in shared memory
+//! ([`shared_memory`]).
 //!
 //! The name of the socket is the address that the server listens at, in the abstract name space, which belongs to a network
-//! namespace as addresses do. Any user may take such a name. So it is used only for addresses of this machine, and only
-//! when whoever holds it runs as root or as the same user as we do; otherwise TCP goes where it always went.
+//! namespace as addresses do. Any user may bind such a name. Therefore a client uses the socket only for addresses of this
+//! machine, and only if its holder runs as root or as the client's own user; otherwise it uses TCP.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
@@ -21,15 +21,15 @@ use super::{halves, read, shared_memory, write};
 use crate::NetError;
 use crate::transport::{Caller, Connection};
 
-/// Bytes that a socket holds for a peer that does not read yet: a few of the largest transfers. (Without the right to more than the
-/// machine's `net.core.wmem_max` it is that.)
+/// Bytes that a socket holds for a peer that does not read yet: a few of the largest transfers. (A process without the right to
+/// exceed the machine's `net.core.wmem_max` gets that.)
 const SEND_BUFFER_BYTES: usize = 4 << 20;
 
 /// Users that are not known in a user namespace all have this number.
 const OVERFLOW_UID: u32 = 65_534;
 
-/// The names under which a server at `address` may be found: its own, and that of one that listens at all addresses. (The number is
-/// that of how connections begin: servers and clients of another one use TCP.)
+/// The names under which a server at `address` may be found: its own, and that of a server that listens at all addresses. (The
+/// number is the version of the opening bytes of connections: servers and clients of another version use TCP.)
 fn names(address: SocketAddr) -> [String; 2] {
     let wildcard = match address.ip() {
         IpAddr::V4(_) => "0.0.0.0",
@@ -68,7 +68,7 @@ pub(super) fn connect(address: SocketAddr) -> Option<UnixStream> {
     names(address).into_iter().find_map(|name| to(name).ok().filter(is_trusted))
 }
 
-/// The address that a local client of a server at `address` is known by: over TCP it would come from the one that it goes to.
+/// The address of a local client of a server at `address`: the server's own, which would be the client's over TCP, too.
 pub(super) fn client_of(address: SocketAddr) -> SocketAddr {
     let loopback = if address.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
     SocketAddr::new(if address.ip().is_unspecified() { loopback } else { address.ip() }, 0)

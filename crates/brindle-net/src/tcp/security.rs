@@ -7,9 +7,9 @@
 //! | `integrity` | frames with a keyed checksum each ([`super::keyed`]) |
 //! | `privacy` | frames inside TLS ([`super::tls`]) |
 //!
-//! The first byte tells a handshake from a frame. The accepting side ends the handshake with one byte inside TLS ([`ACCEPTED`]): so the other
-//! side hears of a refused certificate before it sends anything. Neither side sends more inside TLS in modes below `privacy`, and TLS is read
-//! record by record, so plain bytes are never taken for TLS.
+//! The first byte tells a handshake from a frame. The accepting side ends the handshake with one byte inside TLS ([`ACCEPTED`]), so the
+//! other side hears of a refused certificate before it sends anything. Neither side sends more inside TLS in modes below `privacy`, and TLS
+//! is read record by record, so plain bytes are never taken for TLS.
 
 use std::io::{Read, Write};
 use std::sync::Arc;

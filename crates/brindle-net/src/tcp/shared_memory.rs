@@ -1,15 +1,15 @@
-//! Bulk that stays where it is: within a machine the receiver of a frame looks at the bulk in the sender's memory, in place of two
-//! copies through the socket (design note 015).
+//! Bulk in shared memory: within a machine the receiver of a frame reads the bulk in the sender's memory, which saves two copies through
+//! the socket (design note 015).
 //!
-//! Each end of a local connection begins with one byte. [`LENDS`] comes with three descriptors: the file that the sender's blocks lie
-//! in, to read ([`brindle_stdx::arena`]); the *loan table*, a word for each slot, which the sender sets when it lends a block and the receiver clears when
-//! it needs it no more; and the end of a pipe that is closed when nobody on the other side has anything of this connection any more, by kill -9
-//! too. A frame with [`FLAG_LENT`](brindle_wire::frame::FLAG_LENT) has a [`Place`] where its bulk would be.
+//! Each end of a local connection begins with one byte. [`LENDS`] comes with three descriptors: the file of the sender's blocks, for
+//! reading ([`brindle_stdx::arena`]); the *loan table*, a word for each slot, which the sender sets when it lends a block and the receiver
+//! clears when it has finished with the block; and one end of a pipe, which closes when the other side has released everything of this
+//! connection, also by kill -9. A frame with [`FLAG_LENT`](brindle_wire::frame::FLAG_LENT) has a [`Place`] where its bulk would be.
 //!
-//! Only processes of the same user lend to each other: a borrower sees all blocks, and a lender could change them after they were checked, or
-//! have memory that cannot be had when it is looked at. A receiver checks checksums as always.
-//! Invariants: a block that was lent is given to nobody else before its word is clear or the pipe is closed, also when the connection
-//! has ended; what is lent is bounded for each connection and for the process; where it cannot be lent it is sent.
+//! Only processes of the same user lend to each other: a borrower sees all blocks, and a lender could change them after they were checked,
+//! or have memory that cannot be had when it is looked at. A receiver checks checksums as always. Invariants: a lent block is used again
+//! only after its word is clear or the pipe is closed, even if the connection has ended; loans are bounded for each connection and for the
+//! process; bulk that cannot be lent is sent.
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -79,7 +79,7 @@ struct Loans {
     is_over: bool,
 }
 
-/// All loans of a process, by connection. Those of connections that have ended stay until they are settled.
+/// All loans of a process, by connection. Loans of connections that have ended stay until they are settled.
 struct Book {
     ends: Mutex<Vec<Arc<Mutex<Loans>>>>,
     /// Bytes of all loans.
@@ -143,7 +143,7 @@ impl Book {
             let mut ends = self.ends.lock();
             self.begun.wait_while(&mut ends, |_| self.bytes.load(Ordering::Acquire) == 0);
             drop(ends);
-            // Only the loan table tells of a return.
+            // Poll: a return shows only in the loan table.
             std::thread::sleep(SETTLE_EVERY);
             self.settle_all(&mut self.ends.lock());
         }
@@ -261,7 +261,8 @@ fn show(stream: &UnixStream, blocks: BorrowedFd<'_>) -> io::Result<Loans> {
     Ok(loans)
 }
 
-/// Whether this process could not look at what others lend. It uses TCP from then on, which needs no memory of theirs.
+/// Whether this process has failed to map memory that others lend. From then on it uses TCP, which needs no memory of
+/// theirs.
 pub(super) fn cannot_look() -> bool {
     CANNOT_LOOK.load(Ordering::Acquire)
 }
@@ -358,7 +359,7 @@ impl Borrows {
             }
             read
         } else {
-            // No descriptor of theirs comes here: to close one can take as long as its file system likes.
+            // Take no descriptors from an untrusted peer: to close one can take as long as its file system likes.
             rustix::net::recv(stream, &mut byte, RecvFlags::empty())?.0
         };
         if read == 0 {

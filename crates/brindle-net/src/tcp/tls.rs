@@ -1,6 +1,6 @@
 //! The two halves of a connection inside TLS: mode `privacy`.
 //!
-//! Both directions share the state of TLS, so a lock stands around it; it is held while bytes are encrypted or decrypted, and never while one
+//! Both directions share the state of TLS under a lock. The lock is held while bytes are encrypted or decrypted, and never while a half
 //! waits for the socket.
 
 use std::io::{IoSlice, Read, Write};

@@ -1,4 +1,4 @@
-//! What programs say that they are, at addresses that a nodemap limits.
+//! Claims of programs at addresses that a nodemap limits.
 
 use brindle_types::{Code, TargetId};
 use brindle_wire::mgs::nodemap::Nodemap;

@@ -80,7 +80,7 @@ fn requests_answers_and_notices_are_understood_between_any_two_versions() {
 #[test]
 fn bodies_of_the_earlier_version_are_written_in_its_form() {
     run(async || {
-        // One end translates, and the other one has nothing to translate in this version.
+        // One end translates; the other one has no changes to translate in this version.
         let plain = Protocols { changes: &[], ..trial::protocols(true) };
         let setup = start(trial::protocols(false)).await;
         let not_marked = peer(&setup, plain, Arc::new(Mirror));

@@ -83,7 +83,7 @@ impl Run {
         (from, (from + len).min(end))
     }
 
-    /// One operation; `false` when the process died in it.
+    /// Runs one operation; `false` when the process died in it.
     fn step(&mut self) -> bool {
         let mut next = self.versions.last().expect("never empty").clone();
         let stamp = self.draw(255) as u8 + 1;

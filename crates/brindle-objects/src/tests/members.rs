@@ -1,5 +1,5 @@
-//! Two stores with the same objects, as members of a replica set have them: what rots on one is whole on the other, and stays so after power cuts
-//! and kills; blocks that a crash has torn are put right; holes of any length cost nothing.
+//! Two stores with the same objects, as members of a replica set have them. A block that rots on one is whole on the other, and stays whole
+//! after power cuts and kills. Blocks that a crash has torn are put right. Holes of any length cost nothing.
 
 use std::collections::BTreeSet;
 
@@ -111,7 +111,7 @@ fn blocks_that_no_member_has_whole_count_as_they_are() {
     }
 }
 
-/// Whatever was written, wherever the power went and whatever rotted: each byte is the synced one or one that was written since.
+/// After any writes, power cuts and rotten blocks, each byte is the synced one or one that was written since.
 #[test]
 fn each_byte_is_the_synced_one_or_a_later_one() {
     for seed in 0..60 {
@@ -154,7 +154,7 @@ fn a_part_of_a_damaged_block_is_written_where_another_member_has_it_whole() {
     a.disk.fail_reads(&file(), data_pos(3 * BLOCK)..data_pos(3 * BLOCK) + 512);
     assert_eq!(a.write(BLOCK + 100, b"part").expect_err("alone").code, Code::ObjectDamaged);
     a.store.ask_others(other(&b));
-    // Both edges: one is damaged, one cannot be read.
+    // Damage both edges: one has a wrong checksum, one cannot be read.
     let bytes = noise(7, 2 * 4096);
     a.write(BLOCK + 100, &bytes).expect("written");
     data[4196..4196 + bytes.len()].copy_from_slice(&bytes);

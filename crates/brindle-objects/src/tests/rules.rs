@@ -147,7 +147,8 @@ fn an_extension_that_the_disk_refuses_never_comes_true() {
     }
 }
 
-/// Only the object that holds the last byte of a file is extended with it: where its OST refuses, no other has become longer.
+/// An extension of a file makes only the object longer that holds the last byte: if its OST refuses, no other object has
+/// become longer.
 #[test]
 fn nothing_is_extended_without_need() {
     let mut b = Bench::new(42);
@@ -252,8 +253,8 @@ fn what_was_synced_is_read_from_a_disk_that_failed() {
     assert_eq!(b.read(0, 9000).expect("read"), noise(1, 9000));
 }
 
-/// Bytes that a failed sync left in memory only are written again before they count as synced: by the same
-/// process, and by the one after a kill. Otherwise a later power cut leaves less than the header says.
+/// Bytes that a failed sync left in memory only are written again before they count as synced: by the same process,
+/// and by the next process after a kill. Without that, a later power cut would leave less than the header says.
 #[test]
 fn what_a_failed_sync_left_in_memory_reaches_the_disk_with_the_next_one() {
     for killed in [false, true] {

@@ -1,5 +1,5 @@
-//! Replies that wait for syncs: whatever the moment of a power cut, a kill or a failed sync, nothing that was answered is
-//! lost, and no request that was answered is executed again.
+//! Replies that wait for syncs: after a power cut, a kill or a failed sync at any moment, no answered change is lost, and
+//! no answered request is executed again.
 
 use brindle_sim::DiskOp;
 use std::collections::BTreeMap;

@@ -52,8 +52,8 @@ pub async fn handle(oss: &Arc<Oss>, call: &Call, req: CopyRangeReq) -> Result<An
     })
     .await;
     if !brindle_stdx::planted("ost_copy_keeps_marks") {
-        // The OST of the source knows which clients hold pages of it. Here nothing is known: the first change
-        // of the copy tells all clients.
+        // The OST of the source knows which clients hold pages of it. This OST does not know: the first change of the
+        // copy tells all clients.
         oss.marks.forget(req.object);
     }
     copied.map(Outcome::plain)

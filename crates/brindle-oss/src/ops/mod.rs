@@ -192,7 +192,8 @@ pub(crate) async fn everywhere<T>(
     }
 }
 
-/// Refuses a change that would reach beyond the end of the largest object. Nothing is computed of its numbers before.
+/// Refuses a change that would reach beyond the end of the largest object. Must run before any arithmetic with its
+/// numbers.
 fn check_end(object: ObjectId, offset: u64, len_bytes: u64) -> Result<()> {
     if offset.checked_add(len_bytes).is_none_or(|end| end > OBJECT_LEN_MAX) {
         let why = format!("{len_bytes} bytes at {offset}; an object has at most {OBJECT_LEN_MAX}");

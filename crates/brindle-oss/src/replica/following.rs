@@ -28,8 +28,8 @@ fn replica(oss: &Oss) -> Result<&Arc<Replica>> {
 /// A primary attaches this member.
 pub(crate) async fn attach(oss: &Oss, conn: &ServerConn, req: ReplicaAttachReq) -> Result<ReplicaAttachResp> {
     let answer = async {
-        // From now on the primary's word counts, and checksums have to tell what is here. Objects are put right when they are used: all of them may take
-        // longer than the primary waits, and it would go on without this copy.
+        // From now on the primary decides which copy is right, by checksums, so the sums of ranges in flight must match their blocks.
+        // Objects with marks are put right later: the primary waits for a limited time, and would go on without this copy.
         let rest = oss.store.settle_following().await?;
         oss.seams.spawn("oss.settle", rest);
         Ok(ReplicaAttachResp { boot_term: oss.store.boot_term() })
@@ -47,7 +47,7 @@ pub(crate) async fn lease(oss: &Oss, conn: &ServerConn, req: ReplicaLeaseReq) ->
     Ok(ReplicaLeaseResp { boot_term: oss.store.boot_term(), available_bytes })
 }
 
-/// Makes a change. It runs under its attachment: a later one waits for it.
+/// Makes a change of the primary. The change holds its attachment: a later attachment waits for its end.
 pub(crate) async fn change(oss: &Oss, call: &Call, req: ReplicaChangeReq) -> Result<Empty> {
     let replica = replica(oss)?;
     let _attached = replica.enter(&call.conn, req.attachment).await?;
@@ -73,7 +73,8 @@ fn touched(change: &ReplicaChange) -> Option<Vec<brindle_types::ObjectId>> {
     }
 }
 
-/// The primary has found the rights good. Its answer about a missing object was true there.
+/// Ticket without a check of existence: the primary has checked the rights, and its answer about a missing object was
+/// true there.
 fn rights(ticket: Ticket) -> Ticket {
     Ticket { must_exist: false, ..ticket }
 }
@@ -134,8 +135,8 @@ pub(crate) async fn look(oss: &Oss, call: &Call, req: ReplicaLookReq) -> Result<
     let _attached = replica.enter(&call.conn, req.attachment).await?;
     let is_in_sync = replica.set().is_in_sync(&replica.seat.host);
     let (image, sums) = match oss.store.look(req.object, req.from_block, req.blocks).await {
-        // An unreadable object is put anew. A member in sync keeps it: if the primary died before all of the object was here again, the
-        // object would be missing, and read as zeros.
+        // A learner forgets an unreadable object, and the primary puts it anew. A member in sync keeps the object: if the primary died
+        // before the object was whole again, it would be missing here, and read as zeros.
         Err(fault) if fault.code == Code::ObjectDamaged && !is_in_sync => {
             oss.store.forget_object(req.object).await?;
             (ObjectImage::default(), Bytes::new())

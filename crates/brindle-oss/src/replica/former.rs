@@ -1,8 +1,8 @@
 //! Copies that a primary may believe more than its own disk, when it takes over after a crash of its own (design note 032, "After a crash").
 //!
-//! A block that a crash may have torn here is taken from a member that had everything when this one had. Which members these are is not what the set
-//! says now: after a power cut of all of them it has one member in sync, and learners. It is what this member's record on the disk says, if nothing was
-//! acknowledged since ([`hosts`]).
+//! A block that a crash may have torn here is taken from a member that was in sync together with this one. The present set does not tell
+//! which members were: after a power cut of all of them it has one member in sync, and learners. This member's record on the disk tells, if
+//! nothing was acknowledged since ([`hosts`]).
 
 use std::sync::{Arc, Weak};
 
@@ -25,9 +25,9 @@ const REACH_PAUSE_MS: u64 = 200;
 
 /// Hosts of the other members that had everything that this one had when a crash ended it.
 ///
-/// A record is on the disk before anything is acknowledged in its epoch. So if the epoch of the set is the recorded one, or the one right behind it,
-/// nothing was acknowledged without those that were in sync in the recorded one. `takeover` is what the last takeover here began with, if it had no end:
-/// this member alone led in its epoch, and acknowledged nothing.
+/// A record is on the disk before anything is acknowledged in its epoch. Therefore, if the set's epoch is the recorded one or the next one,
+/// nothing was acknowledged without the members in sync of the recorded epoch. `takeover` is the record of the last takeover here if it did
+/// not end: this member alone led in that epoch, and acknowledged nothing.
 pub(super) fn hosts(
     set: &ReplicaSetState,
     host: &str,
@@ -65,7 +65,7 @@ fn load_takeover(disk: &dyn Disk, dir: &str) -> ReplicaRecord {
 struct Former {
     replica: Weak<Replica>,
     members: Vec<ReplicaMember>,
-    /// Only those whose hosts have not started anew since they were in sync.
+    /// Take blocks only from members whose hosts have not started anew since they were in sync.
     as_they_were: bool,
     links: tokio::sync::OnceCell<Vec<Arc<Link>>>,
 }
@@ -192,8 +192,8 @@ async fn whole_of_equal(link: &Link, wanted: &WantedBlocks) -> Result<Option<Byt
 }
 
 impl Replica {
-    /// Puts right what a crash left here, before this member serves and before others are made equal to it: torn blocks are taken from members that
-    /// had everything. Ends before the epoch is recorded, so that a crash meanwhile begins it anew.
+    /// Puts right what a crash left here, before this member serves and before others are made equal to it: torn blocks are taken from
+    /// members that had everything. Ends before the epoch is recorded, so that settling begins anew after another crash.
     pub(super) async fn settle(self: &Arc<Self>, oss: &Oss) -> Result<()> {
         if oss.store.has_left() {
             let (disk, dir, set) = (&*self.seams.disk, &oss.dir, self.set());
@@ -273,7 +273,7 @@ mod tests {
         assert_eq!(believed(&set(6, &["a"]), &record(5, &["a"]), &none), nobody);
         // Epochs have passed of which this member knows nothing: b may have been out of the set.
         assert_eq!(believed(&set(7, &["a"]), &record(5, &["a", "b"]), &none), nobody);
-        // It did not know who was in sync, or was not in sync itself (accept-loss).
+        // This member did not know who was in sync, or was not in sync itself (accept-loss).
         assert_eq!(believed(&set(6, &["a"]), &record(5, &[]), &none), nobody);
         assert_eq!(believed(&set(6, &["a"]), &record(5, &["b", "c"]), &none), nobody);
         // The disk of another target.
@@ -289,7 +289,7 @@ mod tests {
         assert_eq!(believed(&set(7, &["a"]), &known, &takeover), ["b"]);
         let nobody: [&str; 0] = [];
         assert_eq!(believed(&set(8, &["a"]), &known, &takeover), nobody);
-        // It came to an end: what was acknowledged since is not on b.
+        // The takeover ended: changes acknowledged since are not on b.
         assert_eq!(believed(&set(7, &["a"]), &record(6, &["a"]), &takeover), nobody);
     }
 }

@@ -22,7 +22,8 @@ use super::resync::Unequal;
 use super::{Replica, WeakOss};
 use crate::service::Oss;
 
-/// Longest time that a member may take for a change that waits for its disk. One that hangs is put out sooner, because it grants no lease.
+/// Longest time that a member may take for a change that waits for its disk. A member that hangs is put out sooner, because it grants no
+/// lease.
 const SLOW_LIMIT_MS: u64 = 8_000;
 /// Pause before a full table of marks is looked at again.
 const PAUSE_MS: u64 = 100;
@@ -81,8 +82,8 @@ impl Replica {
         Ok((Arc::new(link), ()))
     }
 
-    /// Makes a change here and on all members. Changes of one range of an object have one order everywhere. One that is made `in_steps` may be
-    /// refused in the middle.
+    /// Makes a change here and on all members. Changes of one range of an object have one order everywhere. A change that is made
+    /// `in_steps` may be refused in the middle.
     pub(crate) async fn change<T>(
         &self,
         oss: &Arc<Oss>,
@@ -268,7 +269,7 @@ impl Replica {
         self.seat.tell(|told| told.phase = MemberPhase::TakingOver);
         self.following.detach().await;
         self.outlive_granted_lease().await;
-        // What a crash left here must not be copied to members that have it whole.
+        // Repair what a crash left here first, so that it is not copied to members that have it whole.
         self.settle(oss).await?;
         let set = self.set();
         self.record(set.epoch)?;

@@ -1,9 +1,9 @@
 //! Makes objects of a member equal to those of the primary, by their checksums.
 //!
-//! A learner is attached first: from then on it gets every change. Then each object is compared, in pieces,
-//! under the lock that orders its changes, and what differs is copied. Additional objects of the learner are
-//! forgotten there. When it has synced everything it joins by compare-and-swap; from just before that nothing
-//! is answered without it.
+//! A learner is attached first: from then on it gets every change. Then each object is compared, in pieces, under the
+//! lock that orders its changes, and blocks that differ are copied. The learner forgets objects that the primary does
+//! not have. When it has synced everything it joins by compare-and-swap. From just before that, every answer waits
+//! for it.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -133,7 +133,7 @@ impl Replica {
             let end = own.len_bytes.min(piece.end);
             let next = self.copy_piece(oss, link, object, (piece.start, end), progress).await?;
             progress.done_bytes.fetch_add(end - piece.start, Ordering::AcqRel);
-            // Between there are holes on both sides. Who writes into them later writes on both.
+            // Up to `next` both sides have holes. A later write into them goes to both sides.
             let Some(next) = next else { break };
             from = (next * BLOCK).max(piece.end);
         }
@@ -181,7 +181,7 @@ impl Replica {
                     damaged.extend(seen.damaged_blocks);
                     next = seen.next_data.filter(|next| *next > from_block);
                 }
-                // What the disk does not return it may take.
+                // Blocks that the disk does not return can still be overwritten.
                 Err(fault) if fault.code == Code::OstIo => {
                     damaged.extend(from_block..from_block + blocks);
                     next = Some(from_block + blocks);
@@ -321,7 +321,8 @@ impl Replica {
         self.join(link, async { Ok(()) }).await
     }
 
-    /// Takes marks of a learner away from objects that it has synced and that have none here: its table has room for so many objects only.
+    /// Removes a learner's marks of objects that it has synced and that have no mark here: its table has room for a limited number of
+    /// objects.
     async fn unmark_equal(&self, oss: &Oss, link: &Link, mut objects: Vec<ObjectId>) -> Result<()> {
         objects.sort_unstable();
         for some in objects.chunks(UNMARK_MAX) {
@@ -387,7 +388,7 @@ pub(crate) async fn fill_learners(oss: WeakOss) {
 async fn all_bytes(oss: &Oss) -> u64 {
     let (mut after, mut bytes) = (None, 0u64);
     while let Ok((listed, end)) = oss.store.list(after, PAGE).await {
-        // What lies on the disk: lengths may add up to anything.
+        // The lengths come from a disk, so their sum may overflow.
         bytes = listed.iter().fold(bytes, |sum, l| sum.saturating_add(l.allocated_bytes));
         after = listed.last().map(|l| l.object).or(after);
         if end {

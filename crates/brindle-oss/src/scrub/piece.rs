@@ -43,7 +43,7 @@ pub(super) struct Looked {
     pub next: Option<u64>,
 }
 
-/// What a pass has found out about an object as a whole: it is found out once, however many blocks depend on it.
+/// Findings of a pass about an object as a whole. Each is found out once, however many blocks depend on it.
 #[derive(Default)]
 pub(super) struct Verdict {
     /// Whether every block is whole here.
@@ -65,12 +65,12 @@ impl Verdict {
     }
 }
 
-/// What became of damage on a member.
+/// Outcome of mending damage on a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mending {
     /// The member has the block whole.
     Mended,
-    /// It has not, or no member has.
+    /// The member does not have the block whole, or no member has.
     Unmended,
     /// The member is not in the set, or was not asked again: the primary has the block whole, and the fill or the next pass will mend it.
     Later,
@@ -347,7 +347,8 @@ impl Piece<'_> {
         Ok(())
     }
 
-    /// A member that did not take a change has missed something: a late copy of it could land behind a newer one. One that refused has not.
+    /// Handles a failed change of a member. A member that refused the change is not mended. Any other failure puts the member out of the
+    /// set: a late copy of the change could land behind a newer one.
     async fn failed(&self, replica: &Replica, link: &Arc<Link>, fault: &Fault) -> Result<Mending> {
         if matches!(fault.code, Code::ObjectDamaged | Code::OstIo) {
             return Ok(Mending::Unmended);
@@ -373,7 +374,7 @@ impl Piece<'_> {
         let own = self.oss.store.verify(self.object, block, 1).await.map_err(Here)?;
         let offset = block * BLOCK;
         if offset >= own.image.len_bytes {
-            // It was cut away meanwhile.
+            // The block was cut away meanwhile.
             return Ok(Mending::Mended);
         }
         if !own.damaged.is_empty() {
@@ -381,7 +382,7 @@ impl Piece<'_> {
         }
         match verify_on(link, self.object, block, 1).await {
             Ok((answer, _)) if answer.damaged_blocks.is_empty() => return Ok(Mending::Mended),
-            // What its disk does not return it may take.
+            // A block that the member's disk does not return can still be overwritten.
             Err(fault) if fault.code != Code::OstIo => return Err(There(fault)),
             Ok(_) | Err(_) => {}
         }
@@ -428,9 +429,9 @@ impl Piece<'_> {
         Ok(Some(true))
     }
 
-    /// Makes an object of a member equal to the one here, and counts these places. A member that cannot read the object, or has more of it, is taken
-    /// out of the set, and filled outside of it. Only what it has whole then is counted as mended. Where that takes long it is not counted: the set says
-    /// that it lacks a member.
+    /// Makes an object of a member equal to the one here, and counts these places. A member that cannot read the object, or has more of it,
+    /// is taken out of the set and filled outside of it. Only places that are whole afterwards count as mended. If the fill takes long,
+    /// they are not counted: the set says that it lacks a member.
     async fn copied_anew(&self, replica: &Replica, link: &Arc<Link>, places: &[ScrubPlace]) {
         let copied = match replica.make_equal(self.oss, link, self.object).await {
             Ok(()) => Some(link.clone()),

@@ -107,7 +107,7 @@ fn no_number_in_a_message_ends_an_ost() {
         let served = |op: &Op| op.is_served_by(Role::Ost) && *op != Op::TargetInfo;
         let all: Vec<Op> = Op::ALL.iter().copied().filter(served).collect();
         assert_eq!(rig.tried, all, "every operation is tried");
-        // It still serves whoever was not fenced.
+        // The OST still serves clients that were not fenced.
         let client = cluster.client(&ost, 7777);
         client.write(object(9999, 0), 0, b"alive", (0, 1)).await.expect("written");
         assert_eq!(client.read(object(9999, 0), 0, 10).await.expect("read"), &b"alive"[..]);

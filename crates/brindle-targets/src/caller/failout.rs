@@ -1,9 +1,9 @@
 //! Failout: calls to a target that has been unreachable for too long end with `OstUnreachable` (mount option `failout=`, note 041).
 //!
 //! A target is unreachable while there is no connection to it and an attempt to make one has failed since there was, or takes long.
-//! Invariant: a slotted request that was given up is still sent until its outcome is known, and until then no other request of this
-//! side goes to the target. So bytes that a program was told are not written never overwrite what it wrote later. What keeps others from
-//! writing there meanwhile is the guard that goes with the request ([`Guard`]).
+//! Invariant: a slotted request that was given up is still sent until its outcome is known, and until then this side sends no other
+//! request to the target. Therefore a write that was reported as failed never overwrites a later write of the program. Meanwhile the
+//! guard of the request ([`Guard`]) keeps others from writing there.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -68,7 +68,7 @@ impl Caller {
         let abandoning = Abandoning { guard, given_up: Some(given_up.clone()) };
         let mut exchange = Box::pin(async {
             let mut unsettled = inner.failout.unsettled.subscribe();
-            // Only fails when the sender is gone, which `inner` holds.
+            // `inner` holds the sender, so waiting cannot fail.
             let _ = unsettled.wait_for(|count| *count == 0).await;
             self.exchange_whatever_comes(op, body, bulk, options, abandoning).await
         });

@@ -1,4 +1,4 @@
-//! The place of a member in its set: what the MGS wants, as the daemon of the host brings it; what the member tells; its record on the disk.
+//! The place of a member in its set: the MGS's orders, which the daemon of the host brings; the member's reports; its record on the disk.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -109,7 +109,7 @@ impl Seat {
         self.heard.fetch_max(now.0, Ordering::AcqRel);
     }
 
-    /// Takes in what the MGS says. What is older than what is known is not taken.
+    /// Takes in a set from the MGS, unless a newer one is known.
     pub fn offer(&self, set: ReplicaSetState) {
         self.orders.send_if_modified(|now| {
             let is_news = set.epoch >= now.epoch && *now != set;

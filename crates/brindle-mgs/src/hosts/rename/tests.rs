@@ -167,7 +167,7 @@ fn the_former_name_is_refused_once_the_new_one_was_shown() {
     assert_eq!(rows.nodemap("lab").unwrap().hosts, ["z"]);
     assert_eq!(rows.renamed().len(), 0);
     assert!(complete(&rows, &proof("z", 1), NOW_S).is_empty());
-    // And back again.
+    // Rename it back.
     renamed(&mut rows, "z", "a");
     assert!(!rows.is_removed(&KeyId([1; 32]).under_name("a").0), "it may have its former name again");
 }

@@ -329,8 +329,8 @@ impl World {
     }
 }
 
-/// Explores breadth first, with events of which the name has one of some words; the first way to a state that is wrong, and how many states
-/// there were.
+/// Explores breadth first, with events whose name contains one of some words. Returns the first way to a wrong state, if there is one,
+/// and the number of states.
 fn explore(
     members: usize,
     planted: &'static str,

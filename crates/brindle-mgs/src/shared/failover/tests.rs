@@ -1,5 +1,5 @@
-//! The decisions against a model of two hosts, their daemons, a device and a fence: whatever dies, hangs or is cut off, nobody takes the target
-//! while somebody else may write, and when all is well again somebody serves it.
+//! The decisions against a model of two hosts, their daemons, a device and a fence. Whatever dies, hangs or is cut off, no host takes the
+//! target while another may write, and once all is well some host serves it.
 
 use brindle_types::TargetId;
 use brindle_wire::mgs::shared::{SharedHost, SharedReport};
@@ -32,7 +32,7 @@ struct Host {
     /// Turn under which it serves, and writes.
     serves: Option<u64>,
     has_released: bool,
-    /// Its reads and writes of the device fail.
+    /// Reads and writes of the device by this host fail.
     has_no_path: bool,
     /// Turn of what it cannot stop, and cannot serve.
     held: Option<u64>,
@@ -195,7 +195,7 @@ impl Model {
         let host = &mut self.hosts[n];
         host.has_released = false;
         if host.held.is_some() || host.has_no_path {
-            // What is held may still write.
+            // A target that the host cannot stop may still be written.
             host.serves = host.held.and(host.serves);
             return;
         }
@@ -343,7 +343,7 @@ fn nobody_takes_what_somebody_may_write_to_and_in_the_end_somebody_serves() {
             *host = Host { is_up: true, ..Host::default() };
         }
         let is_held = |model: &Model| model.hosts.iter().any(|host| host.held.is_some());
-        // What was moved because of a failure stays for a while.
+        // A target that was moved because of a failure stays for a while.
         let seconds = if is_held(&model) { 40 + FAILURE_PAUSE_S } else { 40 };
         for _ in 0..5 * seconds {
             model.tick();
@@ -476,7 +476,7 @@ fn an_mgs_that_was_cut_off_waits_for_hosts_that_come_back_later_than_others() {
         (0..50).for_each(|_| model.tick());
         assert_eq!(model.row.target.owner, NAMES[0], "{away_ticks}: {:#?}", model.log);
         assert!(model.hosts[0].is_up && model.hosts[0].serves.is_some());
-        // One that stays away is replaced.
+        // A host that stays away is replaced.
         model.hosts[0] = Host::default();
         (0..60).for_each(|_| model.tick());
         assert!(model.hosts[1].serves.is_some(), "{:#?}", model.log);

@@ -60,7 +60,7 @@ impl Transport for SimTransport {
         if mix(seed, MIXED) % MIXED_EVERY != 0 {
             return Protocols::OURS;
         }
-        trial::protocols(mix_text(mix(seed, EARLIER), &self.group.node) % 2 == 0)
+        trial::protocols(mix_text(mix(seed, EARLIER), &self.group.node()) % 2 == 0)
     }
 
     fn listen(&self, nid: &Nid) -> BoxFuture<'static, Result<Box<dyn Listener>, NetError>> {
