@@ -44,7 +44,7 @@ impl Dirs {
         let mut born = None;
         let mut stands = |inner: &Inner| {
             let known = inner.dirs.get(&dir).filter(|_| inner.generation == asked && inner.holds(dir, at));
-            // Another lease knows nothing of what was taken in under this one.
+            // A later lease does not cover what was taken in under this one.
             known.is_some_and(|known| *born.get_or_insert(known.born) == known.born)
         };
         for entries in entries.chunks(AT_ONCE) {

@@ -127,7 +127,7 @@ impl Pending {
     }
 }
 
-/// A report on its way in a request. Its news stay due until it is said to be delivered.
+/// A report on its way in a request. The news in the report stay due until the report is marked as delivered.
 pub(crate) struct Due {
     /// The report that the request carries; `None` if nothing is due.
     pub report: Option<WriteReport>,
@@ -168,7 +168,8 @@ impl Due {
 }
 
 impl State {
-    /// The report in answer to a notice. It counts as delivered only when another report with it was.
+    /// The report in answer to a notice. The report counts as delivered only when another report with it was
+    /// delivered.
     pub fn tell_report(&self) -> Option<WriteReport> {
         (self.pending.due() || self.pending.end_bytes > 0).then(|| self.report())
     }
