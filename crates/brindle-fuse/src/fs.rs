@@ -253,7 +253,7 @@ fn forgotten(node_ids: &NodeIds, known: &Known, kernel_cache: &KernelCacheState,
 /// Whether a thread exists.
 fn is_there(tid: u32) -> bool {
     let pid = i32::try_from(tid).ok().and_then(rustix::process::Pid::from_raw);
-    // Another error means that it may not be signalled.
+    // Any other error means that the thread exists and may not be signalled.
     pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH))
 }
 

@@ -81,7 +81,7 @@ fn lookup(fs: &BrindleFs, asked: Asked, ino: Ino, op: &Lookup) -> Option<Reply> 
 /// Attributes of a file that the thread has just made: those that it was told then.
 fn attributes(fs: &BrindleFs, asked: Asked, ino: Ino) -> Option<(Attr, Duration)> {
     let just_made = fs.recent.forget(asked.pid, ino, fs.client.seams().now());
-    // Another thread may have opened and written it meanwhile.
+    // A second thread may have opened and written the file meanwhile.
     if let Some(attr) = just_made.filter(|attr| fs.client.is_as_made(attr)) {
         return Some((attr, NOT_KEPT));
     }

@@ -8,9 +8,9 @@ use brindle_types::{Attr, Code, Fault, FileType, Ino};
 use super::NOT_KEPT;
 use crate::fs::{BrindleFs, Who};
 
-/// The attributes of an inode, and how long the kernel may keep them. One that was removed while the kernel still refers
-/// to it (a working directory, an O_PATH descriptor, a path that is just being looked up) keeps its last ones, without
-/// links.
+/// The attributes of an inode, and how long the kernel may keep them. An inode that was removed while the kernel still
+/// refers to it (a working directory, an O_PATH descriptor, a path that is just being looked up) keeps its last
+/// attributes, without links.
 pub(crate) async fn handle(fs: &BrindleFs, who: &Who) -> Result<(Attr, Duration), Fault> {
     match fs.client.getattr(who.ino).await {
         Err(fault) if fault.code == Code::NotFound => {
