@@ -136,7 +136,7 @@ impl CallerSyscalls {
         }
     }
 
-    /// Whether a thread is seen in a sleep that a signal would end, or has stopped for good. A thread that has been given an answer does
+    /// Whether a thread is seen in a sleep that a signal would end, is stopped, or has ended. A thread that has been given an answer does
     /// not sleep like that before it has taken the answer in. Until then it may wait for a processor, or for pages that are being read or
     /// written, and signals do not end such waits.
     pub fn sleeps(&self, tid: u32) -> bool {
