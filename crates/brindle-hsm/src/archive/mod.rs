@@ -104,7 +104,7 @@ impl Archive {
         }
     }
 
-    /// Opens a copy that the MDT knows. Its length is as it was; whoever reads it compares the checksum.
+    /// Opens a copy that the MDT knows. The copy's length is unchanged; the caller that reads the copy compares the checksum.
     pub async fn open_copy(&self, ino: Ino, copy: ArchivedCopy) -> Result<Source> {
         match self {
             Archive::Posix(dir) => {

@@ -175,7 +175,7 @@ impl Walk {
         if self.by_links {
             return Ok(Some(Entry { paths: vec![path.to_vec()], directories: above.to_vec(), ..entry }));
         }
-        // Another name than those of when it was archived last: it was renamed between two of its copies.
+        // The name may differ from those of the last archiving: the file was renamed between two of its copies.
         Ok(entry.paths.iter().any(|known| known == path).then_some(entry))
     }
 
