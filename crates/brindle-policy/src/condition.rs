@@ -30,9 +30,9 @@ pub enum Condition {
     Class(String, Pos),
     /// The opposite.
     Not(Box<Condition>),
-    /// Both.
+    /// Conjunction: holds if both conditions hold.
     And(Box<Condition>, Box<Condition>),
-    /// At least one.
+    /// Disjunction: holds if at least one condition holds.
     Or(Box<Condition>, Box<Condition>),
 }
 
@@ -80,15 +80,15 @@ pub enum Field {
     Group,
     /// Where it lies: in this directory, at any depth, or the directory itself.
     Tree,
-    /// Its path.
+    /// Path of the entry.
     Path,
-    /// Its name.
+    /// Name of the entry.
     Name,
-    /// Its name, without regard to upper and lower case.
+    /// Name of the entry, without regard to upper and lower case.
     NameNoCase,
-    /// Its type.
+    /// Type of the entry.
     Type,
-    /// Pool of its layout.
+    /// Pool of the entry's layout.
     Pool,
     /// An extended attribute.
     Xattr(String),
