@@ -82,12 +82,12 @@ impl SwapRequest {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Access {
-    /// One directory that all of them share.
+    /// A single directory that all nodes share.
     #[default]
     Striped,
     /// A directory for each node that the others do not see.
     Private,
-    /// Both of them: a striped and a private view.
+    /// A striped and a private view.
     StripedPrivate,
 }
 
@@ -131,7 +131,7 @@ pub enum Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Entry {
-    /// One file.
+    /// A single file.
     File,
     /// The contents of a directory, with everything below it.
     Directory,
@@ -139,7 +139,7 @@ pub enum Entry {
     List,
 }
 
-/// One copy between the buffer and another file system.
+/// A copy between the buffer and another file system.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Transfer {
     /// A file or a directory.
