@@ -23,7 +23,7 @@ pub const BUCKET: &str = "archive";
 /// The file with the keys of its user, in the form that agents read.
 pub const CREDENTIALS: &str = "credentials";
 
-/// Programs of that name are looked for.
+/// Name of the program in the search path.
 const PROGRAM: &str = "weed";
 /// The program, where the set-up of the source tree has put it: from the directory of our own.
 const OF_THE_TREE: &str = "../tools/seaweedfs/bin/weed";
