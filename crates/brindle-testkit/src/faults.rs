@@ -320,7 +320,8 @@ impl Chaos {
         self.seams.sleep_ms(1_000).await;
     }
 
-    /// An OST has no room for a while. One always has: whoever is told that nobody has is told wrong.
+    /// Takes all space of an OST for a while. At least one OST always keeps space: a client that is told that no OST has space is told
+    /// wrong.
     fn fill_up(&self) {
         let osts = self.cluster.osts();
         let free = |name: &&String| !self.full.lock().contains(*name);

@@ -103,7 +103,7 @@ struct File {
     cells: usize,
     ino: Ino,
     invoke_ns: u64,
-    /// One after the other.
+    /// Writes, one after the other.
     writes: Vec<Write>,
     /// Fsyncs that succeeded: when they were answered, and how many writes were answered before they began.
     syncs: Vec<(u64, usize)>,

@@ -303,7 +303,7 @@ impl Tree {
         life.history.violation(format!("I3: tree of c{} is in no allowed state{what}: {why}", life.index));
     }
 
-    /// The states that the tree may be in, the latest first. Nothing is open in any of them.
+    /// The states that the tree may be in, the latest first. No state has open files.
     fn candidates(&self, life: &Life, mdt_cuts: usize) -> Vec<Candidate> {
         let mut states = vec![self.model.clone()];
         if mdt_cuts != self.mdt_cuts_seen {

@@ -45,8 +45,8 @@ pub(super) struct Content {
     syncing: Vec<u64>,
 }
 
-/// Adds a version. One that a sync under way is to make durable is never forgotten, however often its sector is written
-/// meanwhile: a disk that forgot it would break the promise of that sync.
+/// Adds a version. A version that a sync under way is to make durable is never forgotten, however often its sector is
+/// written meanwhile: a disk that forgot it would break the promise of that sync.
 fn push<T>(versions: &mut Versions<T>, syncing: &[u64], number: u64, value: T) {
     if versions.len() >= VERSIONS_MAX {
         let covered = |pair: &[(u64, T)]| syncing.iter().any(|mark| (pair[0].0..pair[1].0).contains(mark));
@@ -104,7 +104,7 @@ impl Content {
         self.writes += 1;
         let (first, end) = sector_range(offset, data.len() as u64);
         let start = first * SECTOR_LEN as u64;
-        // One buffer of whole sectors: old bytes at both ends, new ones between.
+        // A buffer of whole sectors: old bytes at both ends, new ones between.
         let mut whole = vec![0; ((end - first) as usize) * SECTOR_LEN];
         for edge in [first, end - 1] {
             if let Some(old) = self.cache.get(&edge) {
@@ -209,7 +209,7 @@ impl Content {
         offset.max(at * SECTOR_LEN as u64).min(self.len.max(offset))
     }
 
-    /// Begins a sync. Its mark is the number of the last write: what it must cover.
+    /// Begins a sync. The returned mark is the number of the last write that the sync must cover.
     pub fn begin_sync(&mut self) -> u64 {
         self.syncing.push(self.writes);
         self.writes
@@ -253,7 +253,8 @@ impl Content {
 
     /// Chooses what survives.
     pub fn power_cut(&mut self, fate: Fate, path: &str) {
-        // One cut in four loses everything unsynced of a file, one keeps everything, two choose sector by sector.
+        // Of four power cuts, one loses everything unsynced of a file, one keeps everything, two choose sector by
+        // sector.
         let mode = fate.choose(path, u64::MAX, 4);
         let chosen = |number: u64, count: usize| match mode {
             0 => 0,
