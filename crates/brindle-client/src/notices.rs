@@ -1,7 +1,7 @@
 //! Notices: questions of servers to this client, for leases back, pages dropped, reports.
 //!
-//! Called by the connection to the MDT, in a task for each notice. A notice never waits for another client. It waits for work of
-//! this client (an append under way) for less than a lease.
+//! Called by the connection to the MDT, in a task for each notice. A notice never waits for another client. A notice waits for work
+//! of this client (an append under way) for less than a lease.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock, Weak};

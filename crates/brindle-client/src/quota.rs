@@ -412,8 +412,7 @@ impl State {
 
     /// Notes that all blocks of a range are allocated. Of separate ranges the longest is remembered.
     fn add_dense(&mut self, range: Range<u64>) {
-        // Another mount that writes the file may make holes in it, and a truncate under way removes blocks. In both cases nothing is
-        // noted.
+        // Another mount that writes the file may make holes in it, and a truncate under way removes blocks. Then nothing is noted.
         if !self.exclusive || self.cutting > 0 {
             return;
         }

@@ -6,8 +6,8 @@
 //! Reading `/proc/TID/environ` waits for the lock of the process's memory map. While the process executes another program, it also waits
 //! for the end of the exec (proc(5), `mm_access` of the kernel). A page fault may hold the first lock while it waits for a READ of ours;
 //! exec closes descriptors and may hold the second while it waits for a FLUSH. The environment is therefore read only for requests that are
-//! made under neither ([`is_safe`]). It is read away from the readers and in bounded time, since another thread of the process may be in a
-//! page fault; a thread whose environment is slow is left alone for a minute. Other requests go by the job of the handle.
+//! made under neither ([`is_safe`]). The reading happens away from the readers and in bounded time, since another thread of the process may
+//! be in a page fault; a thread whose environment is slow is left alone for a minute. Other requests go by the job of the handle.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -2,8 +2,8 @@
 //!
 //! The kernel allows a directory one place. When a lookup finds a directory in a new place and the kernel knows it in an old one, the
 //! kernel must move it. Inside of rename(2) the kernel cannot move it: the call fails with ESTALE. A directory that is found in
-//! another place than the kernel knows it in therefore gets a new node id there, an alias of the same inode. What the kernel holds of
-//! the old node id (working directories, open listings) stays usable.
+//! another place than the kernel knows it in therefore gets a new node id there, an alias of the same inode. The kernel's references
+//! to the old node id (working directories, open listings) stay usable.
 //!
 //! Invariant: while the kernel holds a node id of a directory, that node id means one place; every node id means one
 //! inode until it is forgotten.

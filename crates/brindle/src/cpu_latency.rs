@@ -21,7 +21,8 @@ use brindle_stdx::request_rate::{self, BEATS_PER_WAKE};
 const REQUEST: &str = "/dev/cpu_dma_latency";
 /// Says how processors sleep here.
 const IDLE_DRIVER: &str = "/sys/devices/system/cpu/cpuidle/current_driver";
-/// The idle driver of virtual machines. Its sleep takes time in the hypervisor, whatever latency the driver states.
+/// The idle driver of virtual machines. A sleep by this driver takes time in the hypervisor, whatever latency the driver
+/// states.
 const VIRTUAL: &str = "haltpoll";
 /// Longest time to wake up elsewhere: leaves the lightest sleep (C1), in which processors keep cool, and not those that take
 /// a tenth of a millisecond to leave.

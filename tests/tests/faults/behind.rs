@@ -231,8 +231,8 @@ fn a_recall_waits_for_pages_of_a_mapping_whose_ost_is_away_and_costs_nobody_the_
     cluster.assert_sound();
 }
 
-/// Both mounts write the file, so no right is recalled: the second mount empties the file while a page of the first is on its
-/// way.
+/// The file is open for writing on both mounts, so no right is recalled. The second mount empties the file while a page of the
+/// first is on its way.
 #[test]
 fn who_empties_a_file_waits_for_pages_of_a_mapping_whose_ost_is_away_and_costs_nobody_the_session() {
     seed("behind-emptied");

@@ -2,7 +2,7 @@
 //!
 //! An operation on names is a request of the kernel, a question to the MDT, its answer, and an answer to the kernel. With a thread for each
 //! of the two ends every operation wakes both threads. With one thread for both ends a busy mount finds the next thing to do without going
-//! to sleep (note 013). One thread therefore runs a loop of its own: it waits for the device and for the connections that were given to
+//! to sleep (note 013). The thread therefore runs a loop of its own: it waits for the device and for the connections that were given to
 //! [`EventLoop::tasks`], and operations that such a connection wakes go on there.
 //!
 //! Operations that move data go to the task runner of the mount, and so do those that another thread wakes. Where there are few answers, or the event loop cannot

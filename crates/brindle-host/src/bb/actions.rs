@@ -289,7 +289,7 @@ impl<'a> Actions<'a> {
         staging::run(self.host, buffer, work, stages_in, job)
     }
 
-    /// What each node mounts of a job: pairs of the name of the mount point and the source.
+    /// Pairs of the mount point's name and the source: the mounts of a job on each node.
     pub(super) fn sources(&self, buffer: &Buffer) -> Result<Vec<(String, String)>> {
         let own = buffer.has_directory().then(|| (buffer.token.clone(), buffer.serial));
         let used = buffer.uses.iter().map(|used| (persistent_name(&buffer.token, &used.name), used.serial));

@@ -1,7 +1,7 @@
 //! Bare hosts: empty machines, on which an installation can be tried.
 //!
-//! A bare host has a network, a name, and files of its own below `DIR/hosts/NAME`, but no target and no mount. Its init ([`super::init`])
-//! keeps the namespaces; [`super::run_on`] has started every other process there.
+//! A bare host has a network, a name, and files of its own below `DIR/hosts/NAME`, but no target and no mount. The host's init
+//! ([`super::init`]) keeps the namespaces; [`super::run_on`] has started every other process there.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

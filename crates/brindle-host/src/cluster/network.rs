@@ -1,7 +1,7 @@
 //! Hosts on one machine: network namespaces, each with a link to one switch, or to one for each rail.
 //!
-//! A switch is a bridge in a namespace of its own. The same namespace holds the far ends of all links, where they are shaped and cut. The
-//! machine's own namespace has only one interface, the administrator's link to the switch, so that commands reach every host.
+//! A switch is a bridge in a namespace of its own. The far ends of all links are in that namespace, too; links are shaped and cut there.
+//! The machine's own namespace has only one interface, the administrator's link to the switch, so that commands reach every host.
 //!
 //! Names: `bdID-sw` the namespace of the switch, `bdID-NAME` that of a host, `bdID` the administrator's interface, `to-NAME` the port of the
 //! switch, `eth0` the interface of a host. ID is made of the directory of the cluster. Further rails have a switch each, in the same namespace, and

@@ -94,8 +94,8 @@ pub struct HostState {
     pub init: Option<Run>,
 }
 
-/// How hosts elsewhere reach the servers of a cluster that is on this machine. Such hosts have to prove that they are of the cluster of
-/// `identity`.
+/// How hosts elsewhere reach the servers of a cluster that is on this machine. Hosts elsewhere have to prove that they are of the cluster
+/// of `identity`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reach {
     /// Address at which the servers listen.

@@ -2,8 +2,8 @@
 //! returned sees the change, also while servers are killed and clients find that out one after the other.
 //!
 //! Each client has a directory with one file. The client renames the file from `n7` to `n8`, or makes it a byte longer, or renames it and
-//! gives the directory the next group right after that. It notes each change before and after. Between the changes the others are given
-//! leases, and look in their own caches.
+//! gives the directory the next group right after that. The client notes each change before and after. Between the changes the others are
+//! given leases, and look in their own caches.
 //!
 //! A byte that was written and not flushed may be lost with its writer, or its writer's session, and the flush tells. Whoever misses one is
 //! suspected until the flush has said that it was there.

@@ -1,4 +1,4 @@
-//! Mechanisms that a mount can do without, each with its switch: `-o NAME=on|off`. The same table serves the options, the
+//! Mechanisms that a mount can do without, each with its switch: `-o NAME=on|off`. A single table serves the options, the
 //! daemon and `docs/reference/tuning.md`.
 
 use brindle_client::Switches;

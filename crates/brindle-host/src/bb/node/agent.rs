@@ -349,7 +349,7 @@ fn busy(what: &'static str, subject: &str) -> Fault {
 }
 
 /// Remembers whose orders an agent carries out, by the identity of the orchestrator's state. A second orchestrator, perhaps with an empty
-/// directory, does not know what is mounted here. Its orders are refused as long as anything is mounted.
+/// directory, does not know what is mounted here. The agent refuses its orders as long as anything is mounted.
 fn know(path: &Path, store: &str, holds_mounts: bool) -> Result<()> {
     let shown = path.display().to_string();
     let known = match std::fs::read_to_string(path) {
