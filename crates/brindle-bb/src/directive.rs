@@ -1,8 +1,7 @@
 //! The lines `#DW ...` and `#BB ...` of a job script.
 //!
-//! A word that cannot be used is refused with its line and column and the nearest form that can. Words that
-//! Slurm would pass over silently are refused, too: directives below the first command, options that are not
-//! known, and what this release does not offer.
+//! A word that cannot be used is refused with its line and column and the nearest form that can be used. Words that Slurm would
+//! silently ignore are refused, too: directives below the first command, unknown options, and options that this release does not offer.
 
 use brindle_types::units::parse_bytes;
 use brindle_types::{Code, Fault, Result};

@@ -23,12 +23,13 @@
 //!
 //! A persistent buffer belongs to no job: it is made and destroyed by name, and jobs use it. The phases of such a buffer are `Allocated`,
 //! `Making`, `Ready`, `Destroying` and `Gone`. The row of a job names the persistent buffers that it uses, from its allocation to its end;
-//! a job that only uses persistent buffers has a row without slices. Who uses a persistent buffer is read from those rows, and stored
+//! a job that only uses persistent buffers has a row without slices. The users of a persistent buffer are read from those rows, and stored
 //! nowhere else.
 //!
 //! A buffer that has been made can be resized in any phase until it is destroyed, and its phase stays. Growing writes the larger `slices`
-//! down, then makes them so (`Resize`). Shrinking writes `shrink_to` down, takes the room away (`Shrink`), and only then writes the smaller
-//! `slices` down. A buffer that is `unsettled` may hold less than `slices` say, and never more; `Resize` makes it exactly so again.
+//! down, then makes them so (`Resize`). Shrinking writes `shrink_to` down, takes the space away (`Shrink`), and only then writes the
+//! smaller `slices` down. A buffer that is `unsettled` may hold less than `slices` say, and never more; `Resize` makes the buffer hold
+//! exactly `slices` again.
 //!
 //! Swap is a part of a mount: `StageIn` writes its files in full, `Mount` turns it on and `Unmount` turns it off, on each node. A node on which that
 //! fails stays among `nodes`, so nothing is staged out or destroyed under it.

@@ -1,5 +1,5 @@
-//! State that the handles of one inode share: layout, epochs, the leases held, the end of the file as far as it is known,
-//! what is written and not reported or synced.
+//! State that the handles of one inode share: layout, epochs, leases, the end of the file as far as it is known, writes that are not
+//! reported or not synced.
 //!
 //! Changed by opens, reads and writes ([`crate::file`]) and by notices of the MDT ([`crate::notices`]).
 //!

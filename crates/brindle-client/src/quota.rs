@@ -1,9 +1,10 @@
-//! Room of users, groups and projects: what a write may allocate is taken of the room that the MDT gave this mount, before the write is
-//! answered (`brindle-mds/src/quota.rs` has the other side). An answered write is therefore never refused later.
+//! Quota reservations of users, groups and projects. A write takes the blocks that it may allocate from the room that the MDT gave this
+//! mount, before the write is answered (`brindle-mds/src/quota.rs` has the other side). An answered write is therefore never refused
+//! later.
 //!
-//! Where the file system has no limits of bytes, which the MDT tells with every renewal of the lease, none of this is done. The project of
-//! a file is asked for only where bytes of some project are limited, with the first question for room after each open.
-//! Invariant: what is taken of a room is at most what was given; it is held until the OSTs have answered.
+//! If the file system has no limits of bytes, this module does nothing; the MDT says so with every renewal of the lease. The project of a
+//! file is asked for only if bytes of some project are limited, with the first request for room after each open. Invariant: the bytes
+//! taken from a room never exceed the bytes given; they are held until the OSTs have answered.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

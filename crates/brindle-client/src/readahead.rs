@@ -1,5 +1,5 @@
-//! Bytes fetched before they are asked for, for reads that fill no pages of the kernel: of files that somebody writes,
-//! and with O_DIRECT; and for reads in steps, of which the kernel reads nothing ahead.
+//! Readahead of this client, for reads that fill no pages of the kernel (files that somebody writes, and O_DIRECT), and for strided
+//! reads, for which the kernel does not read ahead.
 //!
 //! A handle knows how it is read ([`Follow`]); what was fetched belongs to the file ([`Chunks`]), so that processes that read it in
 //! turns on one mount have it fetched once. The chunks stand in for the kernel's page cache: the OSTs note that this client keeps the
@@ -8,9 +8,9 @@
 //! Several processes that each read their pieces of one file, in turns, leave out what the others read. Linux sees the gap before each
 //! piece and takes it for a small read of its own (`page_cache_sync_ra`, 6.18): one request after the other, as long as the piece.
 //! Readahead therefore covers these readers as well. Short pieces are fetched with the gaps between them, as long as a gap is not
-//! longer than a piece. Long pieces are fetched alone, where each has the same distance to its predecessor. Invariants: nothing is
-//! given out once the file may have changed since before it was asked for; [`Seen`] tells, and any change counts, wherever in the file
-//! it was. Chunks are kept only while a live handle reads near them: a mount without one is told of no changes.
+//! longer than a piece. Long pieces are fetched alone, where each has the same distance to its predecessor. Invariants: a chunk is not
+//! used if the file may have changed after the chunk was asked for. [`Seen`] tells; any change counts, wherever in the file it was.
+//! Chunks are kept only while a live handle reads near them: a mount without one is told of no changes.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -1,5 +1,5 @@
-//! The client's session at the MDT: open, renew, resume after a lost connection, reclaim after a restart, begin again
-//! after it was ended.
+//! The client's session at the MDT: open, renew, resume after a lost connection, reclaim after a restart, begin a new one after
+//! the MDT has ended it.
 //!
 //! The task [`keep`] shakes hands on each new connection; the task [`renew`] keeps the lease and does no I/O.
 //! [`MdtHost`] and [`OstHost`] are what callers see of it.

@@ -1,7 +1,6 @@
 //! Conditions: criteria joined by `and`, `or` and `not`, and classes joined by `union`, `inter` and `not`.
 //!
-//! A condition says yes, no, or that it is not known. `not` of what is not known is not known, and what is not known never makes a
-//! policy act.
+//! The result of a condition is yes, no, or unknown. `not` of unknown is unknown, and a policy never acts on an unknown result.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,7 +1,7 @@
 //! The driver of faults: draws them from the seed, and brings everything back.
 //!
-//! Servers and clients that went down are restarted by [`Chaos::supervise`], whoever took them down. Invariant: a power
-//! cut is in the history before anything runs on what it left.
+//! Servers and clients that went down are restarted by [`Chaos::supervise`], whatever took them down. Invariant: a power cut is in the
+//! history before any process runs on the disks that it left.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Listings: what they tell, and what is listed before anybody asks for it.
+//! Listings: their entries for the cache, and listing ahead of lookups.
 
 use brindle_types::Ino;
 use brindle_wire::cache_updates::Leased;

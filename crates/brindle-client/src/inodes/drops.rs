@@ -4,7 +4,7 @@
 //! the kernel. Each range therefore has a task of its own, shared by all that ask for the range, and no range waits for another. The
 //! tasks are at most as many as there are questions of servers that wait for one, and one for the whole file.
 //!
-//! Invariant: what was wanted is over when a round that began after it was wanted has ended.
+//! Invariant: a wanted drop is over when a round that began after the request for it has ended.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -1,8 +1,8 @@
 //! Pending reports: changes of a writer to an inode of which the MDT may not have heard.
 //!
-//! Invariants: a report says everything that is not known to be delivered, so one that overtakes another says at least
-//! as much; each has the number of the latest news in it, by which the MDT counts none twice. Numbers grow over all
-//! inodes of a client, so that a file that is opened again goes on where it was.
+//! Invariants: a report has every change that is not known to be delivered, so a report that overtakes another has at
+//! least as much; each report has the number of the latest news in it, by which the MDT counts none twice. Numbers
+//! grow over all inodes of a client, so that a file that is opened again goes on where it was.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! Writes that failed, because of what Linux does behind some of them.
+//! Failed asynchronous writes: the truncate that Linux makes after some of them.
 //!
 //! A write that was handed over asynchronously (io_submit, io_uring) may reach beyond the end of the file that the kernel knows of. If such
 //! a write fails, the kernel cuts the file to that end (`fuse_direct_IO`, Linux 6.18), so that nothing is left of the write. Others may

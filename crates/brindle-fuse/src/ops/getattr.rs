@@ -1,4 +1,4 @@
-//! GETATTR and STATX: attributes. The kernel keeps those of directories as long as a lease covers them
+//! GETATTR and STATX: attributes. The kernel keeps the attributes of directories as long as a lease covers them
 //! ([`crate::ops::kernel_cache`]).
 
 use std::time::Duration;

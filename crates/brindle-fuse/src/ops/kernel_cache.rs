@@ -20,7 +20,7 @@
 //! A rename takes what the kernel keeps of a name along to another directory, whose lease somebody else may have. A rename therefore begins
 //! when names in the old directory have run out ([`KernelCacheState::pause`]).
 //!
-//! Invariant: an answer is noted here before it is looked whether the lease still covers it.
+//! Invariant: an answer is noted here before the check whether the lease still covers it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

@@ -1,8 +1,8 @@
-//! ESTALE, which no program that gave a path is to see.
+//! ESTALE: a program that gave a path must never see it.
 //!
-//! An operation on an inode that somebody has removed is answered ESTALE, so that the kernel walks the path again: a file
-//! of the same name may have been made meanwhile. The kernel does so once (`retry_estale` of Linux). Where the new file is
-//! gone by then too it would hand ESTALE to the program; the path led to nothing at that moment, and that is ENOENT.
+//! An operation on an inode that somebody has removed is answered ESTALE, so that the kernel walks the path again: a file of the same
+//! name may have been made meanwhile. The kernel does so once (`retry_estale` of Linux). If the new file is gone by then too, the kernel
+//! would hand ESTALE to the program. At that moment the path led to nothing, which is ENOENT.
 //!
 //! A second walk is known by what the thread asks: LOOKUPs that all find something, with GETATTRs of the directories on the way, then the
 //! wanted operation. A name that is to be made is looked up, too, and the last LOOKUP finds nothing. Where the kernel remembers a name it

@@ -5,10 +5,10 @@
 //! to sleep (note 013). The thread therefore runs a loop of its own: it waits for the device and for the connections that were given to
 //! [`EventLoop::tasks`], and operations that such a connection wakes go on there.
 //!
-//! Operations that move data go to the task runner of the mount, and so do those that another thread wakes. Where there are few answers, or the event loop cannot
-//! keep up, it leaves the device to the other readers ([`super::reader_pool`]) and only takes answers.
+//! Operations that move data go to the task runner of the mount. Operations that another thread wakes go there, too. If there are few
+//! answers, or the event loop cannot keep up, it leaves the device to the other readers ([`super::reader_pool`]) and only takes answers.
 //!
-//! Invariant: nothing that runs here blocks. If something does all the same, the reader pool's watch has the device read by others.
+//! Invariant: code that runs here never blocks. If some code does all the same, the reader pool's watch has the device read by others.
 
 use std::cell::Cell;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The files in a directory, in the layout of `lhsmtool_posix`: a walk through its tree of links with paths. Our own copies have a manifest beside
-//! them; of those of another tool the copy itself tells owner, mode, times and extended attributes.
+//! The files in a directory, in the layout of `lhsmtool_posix`: a walk through its tree of links with paths. Our own copies have a manifest
+//! beside them. A copy of another tool itself has the owner, mode, times and extended attributes.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};

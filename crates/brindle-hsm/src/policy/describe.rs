@@ -1,4 +1,5 @@
-//! Policies in words: what each is about, what it does and when. An engine notes them in its history, for whoever shows them.
+//! Policies in words: the files of each, its actions and its times. An engine notes the words in its history, for programs
+//! that show them.
 
 use std::fmt::Write as _;
 

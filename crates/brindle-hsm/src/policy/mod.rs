@@ -1,4 +1,4 @@
-//! The policy engine: scans the MDT by a policy text, and asks for what follows from it.
+//! The policy engine: scans the MDT by a policy text, and requests the actions that follow.
 //!
 //! The engine leaves decisions to [`brindle_policy`] and holds no state that must survive. Queued actions lie in the MDT, which refuses
 //! the same action twice; a removal compares the entry first. A kill at any moment therefore loses and doubles nothing. [`state`] keeps

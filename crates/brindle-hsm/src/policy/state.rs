@@ -7,7 +7,7 @@
 //! | `off/POLICY` | marks of policies that somebody has switched off |
 //! | `history.json` | the last runs, replaced as a whole |
 //!
-//! Commands add and remove marks, the engine only writes the history, so none waits for the other.
+//! Commands add and remove marks, the engine only writes the history, so neither waits for the other.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};

@@ -1,8 +1,8 @@
 //! Files of a short life: made, filled, synced, written again through handles that are kept, read by everybody, removed.
 //!
 //! A file is written whole, by the client that made it only, so that each cell of it tells which write it is from. Names
-//! are never used twice: whatever a power cut takes or gives back, a name shows its own file, with what was synced of it,
-//! and no inode number is given out twice.
+//! are never used twice. Whatever a power cut takes or gives back, a name therefore shows its own file, with the bytes of
+//! it that were synced. No inode number is given out twice.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

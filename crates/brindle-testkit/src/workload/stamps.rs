@@ -5,8 +5,8 @@
 //! gives the directory the next group right after that. The client notes each change before and after. Between the changes the others are
 //! given leases, and look in their own caches.
 //!
-//! A byte that was written and not flushed may be lost with its writer, or its writer's session, and the flush tells. Whoever misses one is
-//! suspected until the flush has said that it was there.
+//! A byte that was written and not flushed may be lost with its writer, or its writer's session; the flush then reports the loss. A client
+//! that misses such a byte is suspected until the flush has said that the byte was there.
 
 use std::sync::Arc;
 

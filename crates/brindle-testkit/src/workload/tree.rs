@@ -1,7 +1,7 @@
 //! Random POSIX operations of one client in a subtree of its own, against the exact model.
 //!
-//! An answer that is known must be the model's. After an outcome that is not known, the death of the client or a power
-//! cut the tree is looked at: it must be one of the states that the contract allows, and the model goes on from there.
+//! A known answer must be the model's. After an unknown outcome, the death of the client or a power cut the tree is read:
+//! it must be one of the states that the contract allows, and the model goes on from there.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
