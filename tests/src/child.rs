@@ -23,8 +23,8 @@ const NO_ERRNO: i32 = 202;
 /// Written while a new process still has copies of the descriptors of all tests.
 static COPIES: RwLock<()> = RwLock::new(());
 
-/// While this is held, no process holds copies of the caller's descriptors by accident: for tests of what happens
-/// when the last copy is closed. Its holder must not start processes.
+/// While this is held, no process holds copies of the caller's descriptors by accident: for tests of what happens when the last copy
+/// is closed. The holder of the guard must not start processes.
 pub fn no_copies() -> RwLockReadGuard<'static, ()> {
     COPIES.read().unwrap_or_else(PoisonError::into_inner)
 }

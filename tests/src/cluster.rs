@@ -70,7 +70,7 @@ impl Default for Options {
     }
 }
 
-/// One process as `brindle dev status -o json` shows it.
+/// A process as `brindle dev status -o json` shows it.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Process {
     /// `mgs`, `mdt0`, `ost0`, `client0`.
@@ -204,8 +204,8 @@ impl Cluster {
         cluster
     }
 
-    /// Starts a cluster for the test `name` from the directory of an earlier release: `cluster.tar.gz` in `fixture`, which
-    /// has one mount, A. Its `state.json` says `@BASE@` for the directory in which it lies.
+    /// Starts a cluster for the test `name` from the directory of an earlier release: `cluster.tar.gz` in `fixture`, which has one mount,
+    /// A. The `state.json` in it says `@BASE@` for the directory in which it lies.
     ///
     /// # Panics
     /// When that fails.
@@ -333,7 +333,7 @@ impl Cluster {
         status.processes
     }
 
-    /// One process.
+    /// The process of this name.
     ///
     /// # Panics
     /// When there is none of that name.
@@ -380,9 +380,8 @@ impl Cluster {
         }
     }
 
-    /// Cuts the power of these targets at the same moment: the processes are killed, and what their file systems had
-    /// not written to the loop images is forgotten. They stay down until [`Cluster::start`]. Targets without an image
-    /// are only killed.
+    /// Cuts the power of these targets at the same moment: the processes are killed, and what their file systems had not written to the
+    /// loop images is forgotten. The targets stay down until [`Cluster::start`]. Targets without an image are only killed.
     ///
     /// # Panics
     /// When that cannot be done.

@@ -175,7 +175,7 @@ impl Server {
         ]
     }
 
-    /// One HTTP request; `None` where nobody answers.
+    /// Sends an HTTP request; `None` where no server answers.
     fn ask(&self, port: usize, method: &str, path: &str, body: &[u8]) -> Option<(u16, Vec<u8>)> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.ports[port])).ok()?;
         stream.set_read_timeout(Some(ANSWER_WITHIN)).ok()?;

@@ -14,9 +14,9 @@ pub struct User {
     pub groups: &'static [u32],
 }
 
-/// One user.
+/// A user.
 pub const ANN: User = User { uid: 64_001, gid: 64_001, groups: &[64_101] };
-/// Another one, in no common group.
+/// A second user, in no common group.
 pub const BOB: User = User { uid: 64_002, gid: 64_002, groups: &[] };
 /// User in Ann's second group.
 pub const CID: User = User { uid: 64_003, gid: 64_003, groups: &[64_101, 64_102] };

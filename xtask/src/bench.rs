@@ -47,7 +47,7 @@ pub fn describe_machine() -> String {
     machine::describe().to_string()
 }
 
-/// One workload and phase on both.
+/// A workload and phase on both directories.
 struct Line {
     name: String,
     unit: String,
@@ -102,7 +102,7 @@ impl Watcher {
     }
 }
 
-/// One repetition, on a thread of its own, so that a mount that hangs can be left behind.
+/// Runs a repetition, on a thread of its own, so that a mount that hangs can be left behind.
 fn once(directory: &Path, watcher: Option<Watcher>) -> Result<Report, String> {
     let over = Arc::new(AtomicBool::new(false));
     let (directory, ended) = (directory.to_owned(), over.clone());

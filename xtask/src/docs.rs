@@ -39,7 +39,7 @@ fn write_reference(session: &Session) -> Result<(), String> {
     Ok(())
 }
 
-/// One check a document: it is what the sources say.
+/// Checks that each document is what the sources say.
 pub fn check(session: &Session) -> Report {
     Report::check("docs::troubleshooting", compare(&session.root, TROUBLESHOOTING, &troubleshooting()))
 }

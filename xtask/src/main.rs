@@ -18,7 +18,7 @@
 //! | [`setup`] | what each command needs from the machine |
 //! | [`run`], [`report`], [`libtest`] | one command, its result, what `cargo test` printed |
 //!
-//! Nothing here is part of the product; nothing in the product depends on it.
+//! Invariant: no part of the product is here, and no part of the product depends on this crate.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people at a terminal")]
 
@@ -45,7 +45,7 @@ mod tools;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// One command of `cargo xtask`.
+/// A command of `cargo xtask`.
 struct Command {
     name: &'static str,
     about: &'static str,

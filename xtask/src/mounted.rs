@@ -130,7 +130,7 @@ const COMPARE_TREE: &str = r#"
     test "$(stat -c %s sparse)" = 1073741827 && test "$(tail -c 3 sparse)" = end
 "#;
 
-/// One check of this step; false when what follows makes no sense without it.
+/// Adds a check of this step; returns false when the following checks make no sense without it.
 fn step(report: &mut Report, name: &str, result: Result<(), String>) -> bool {
     let well = result.is_ok();
     report.add(Report::check(&format!("mounted::{name}"), result));

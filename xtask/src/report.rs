@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// One check that failed.
+/// A check that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// Full name, `step::case`.
@@ -27,12 +27,12 @@ pub struct Report {
 }
 
 impl Report {
-    /// One check that passed.
+    /// A report with one check that passed.
     pub fn pass() -> Report {
         Report { passed: 1, ..Report::default() }
     }
 
-    /// One check that failed.
+    /// A report with one check that failed.
     pub fn fail(name: impl Into<String>, detail: impl Into<String>) -> Report {
         let mut report = Report::default();
         report.add_failure(name, detail);

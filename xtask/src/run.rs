@@ -70,7 +70,7 @@ impl Finished {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// One paragraph for a person: how it ended, its last lines, and where the rest is.
+    /// A paragraph for a person: how the command ended, its last lines, and where the rest is.
     pub fn explain(&self) -> String {
         let how = match self.end {
             End::Code(code) => format!("exit code {code}"),

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use crate::{Session, tools};
 
-/// One tool and where it comes from.
+/// A tool and where it comes from.
 struct Tool {
     /// Probe of the tool: a program and arguments that succeed.
     probe: &'static [&'static str],

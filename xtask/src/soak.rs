@@ -34,7 +34,7 @@ const SIM_RUN_SECS_MAX: u64 = 3600;
 /// Longest time for building and catching all planted bugs.
 const TEETH_SECS_MAX: u64 = 4 * 3600;
 
-/// One step.
+/// A step.
 struct Step {
     name: &'static str,
     about: &'static str,

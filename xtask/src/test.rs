@@ -10,7 +10,7 @@ use crate::run::{Cmd, interrupted, tail};
 use crate::tools::{self, DENY, MACHETE, Tool};
 use crate::{PROFILE, Session, console, docs, libtest, mounted, package, setup, tidy};
 
-/// One step of the run.
+/// A step of the run.
 struct Step {
     name: &'static str,
     about: &'static str,
@@ -45,7 +45,7 @@ const STEPS: &[Step] = &[
 const BY_NAME: [&str; 2] = ["deps", "teeth"];
 /// Longest time of a step that only compiles: all of it from nothing takes seven minutes on two cores.
 const CARGO_SECS_MAX: u64 = 2400;
-/// All tests that cargo runs. There are none in documents, for which it would read every crate once more.
+/// All tests that cargo runs. Documents hold no tests; cargo would read every crate once more to find that out.
 pub const ALL_TESTS: [&str; 4] = ["--workspace", "--lib", "--bins", "--tests"];
 /// Longest time for building and running all tests.
 const CARGO_TEST_SECS_MAX: u64 = 1500;
@@ -192,7 +192,7 @@ fn cargo_test(session: &Session) -> Report {
     report
 }
 
-/// One round of the faults; `make soak` throws the dice for an hour.
+/// A round of the faults; `make soak` throws the dice for an hour.
 fn faults(session: &Session) -> Report {
     let s3_server = match tools::s3_server(&session.root, &log(session, "s3-server")) {
         Ok(program) => program,
@@ -211,7 +211,7 @@ fn faults(session: &Session) -> Report {
     report
 }
 
-/// The first thing that a new user types. It has a place of its own: somebody's demo may be running.
+/// The first command that a new user types. The demo has a place of its own: somebody's demo may be running.
 fn demo(session: &Session) -> Report {
     let place = session.logs().join("demo");
     let xtask = |verb: &str| {

@@ -66,8 +66,8 @@ pub fn get(tool: &Tool, root: &Path, log: &Path) -> Result<PathBuf, String> {
     println!("    installing {wanted} into target/tools ...");
     let spec = format!("{}@{}", tool.name, tool.version);
     let cargo = Cmd::new("nice").args(["cargo", "install", "--locked", "--force", "--root"]).arg(&home);
-    // Tools use one target directory: they share libraries. They are optimised little, and not over all crates, whatever their own files
-    // say: they wait for the file system, and a new machine waits for them.
+    // Tools share a target directory, and so their libraries. Builds are optimised little, and not over all crates, whatever their
+    // own files say: tools wait for the file system, and a new machine waits for them.
     let cargo = cargo.arg(spec).arg("--target-dir").arg(home.join("build")).env("CARGO_TERM_COLOR", "never");
     let cargo = QUICK_PROFILE
         .iter()

@@ -1,7 +1,7 @@
 //! A cluster as a file: hosts, targets and pools in TOML, written by `brindle cluster export` and carried out by `brindle cluster apply`.
 //!
-//! Applying makes what is in the file and is not there. It never removes: hosts, targets and pools that the file does not name are left
-//! alone, and said. So the same file can be applied again at any time.
+//! Applying makes what is in the file and does not exist. Applying never removes: hosts, targets and pools that the file does not name
+//! are left alone, and reported. A file can therefore be applied again at any time.
 
 use std::collections::BTreeMap;
 

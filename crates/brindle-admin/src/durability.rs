@@ -89,7 +89,7 @@ async fn until_told(servers: &Servers, map: &Map, target: TargetId, mode: Mode) 
         match servers.info(map, entry).await {
             Ok(info) if told(&info) == Some(mode) => return true,
             Ok(_) if seams.now() < deadline => seams.sleep_ms(LOOK_EVERY_MS).await,
-            // One that is away hears of it when it starts.
+            // A target that is away hears of the mode when it starts.
             Ok(_) | Err(_) => return false,
         }
     }

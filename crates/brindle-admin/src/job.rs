@@ -34,7 +34,7 @@ pub struct Progress {
 pub enum Event {
     /// Progress of the job.
     Progress(Progress),
-    /// One piece of the work failed, and the job goes on.
+    /// A piece of the work failed, and the job goes on.
     Warning(Fault),
 }
 

@@ -236,7 +236,7 @@ fn value(text: &str) -> (String, &str) {
             c => plain.push(c),
         }
     }
-    // Its end was cut off.
+    // The end of the line was cut off.
     (plain, "")
 }
 

@@ -101,8 +101,8 @@ impl<'a> Mover<'a> {
         Ok(files)
     }
 
-    /// Moves a file; bytes that were copied. One that cannot be moved is told of and counted; only when nobody has space, or the job is
-    /// cancelled, is that the end.
+    /// Moves a file; returns the bytes that were copied. A file that cannot be moved is reported and counted. The job ends only when no
+    /// OST has space, or when it is cancelled.
     pub async fn move_file(&mut self, file: &File, plan: &Plan) -> Result<u64> {
         let mount = &*self.whole.mount;
         match migrate(self.job, mount, file.ino, &file.path, plan, &mut self.pace).await {

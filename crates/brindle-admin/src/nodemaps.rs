@@ -110,7 +110,7 @@ pub fn one(all: NodemapsView, name: &str) -> Result<NodemapView> {
 }
 
 impl Servers {
-    /// All nodemaps, as the MGS has them. One of the last release maps no numbers.
+    /// All nodemaps, as the MGS has them. An MGS of the last release maps no numbers.
     pub async fn nodemaps(&self, place: &Place) -> Result<NodemapsView> {
         let nodemaps = match self.ask_the_mgs(place, &ListMappedNodemapsReq {}).await {
             Ok(answer) => answer.nodemaps,

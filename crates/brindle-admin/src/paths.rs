@@ -1,7 +1,7 @@
 //! Paths in text. Names of files are bytes, and seldom not UTF-8; commands print them as they are.
 //!
-//! A byte that is no part of UTF-8 stands in our text as the character U+10FF00 + byte, which nobody uses; what is printed
-//! has the byte again ([`write_raw`]). So any text may hold a path, and nothing of the path is lost. (The idea is that of PEP 383.)
+//! A byte that is no part of UTF-8 stands in our text as the character U+10FF00 + byte, which nobody uses; what is printed has the
+//! byte again ([`write_raw`]). Any text may therefore hold a path, and nothing of the path is lost. (The idea is that of PEP 383.)
 //! JSON is text: there `path` shows U+FFFD in the place of such bytes, and `path_bytes` has all bytes as numbers.
 
 use std::borrow::Cow;

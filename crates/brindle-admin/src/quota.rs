@@ -123,11 +123,11 @@ pub struct Listed {
     pub default: QuotaShowResp,
     /// By number.
     pub owners: Vec<(u32, QuotaShowResp)>,
-    /// There were more than `most`.
+    /// Whether more than `most` owners exist.
     pub has_more: bool,
 }
 
-/// The MDT that counts. One counts for all in this release.
+/// The MDT that counts. In this release a single MDT counts for all.
 fn counter(map: &Map) -> Result<TargetId> {
     let mdt = map.targets.iter().map(|target| target.id).find(|id| id.role == Role::Mdt);
     mdt.ok_or_else(|| Fault::new(Code::UnknownTarget).what("no MDT is known of").subject(map.fs.to_string()))

@@ -1,4 +1,4 @@
-//! Another name for a host: what it changes, and how long that takes.
+//! Renaming a host: what the rename changes, and how long it takes.
 
 use crate::nodemaps::NodemapView;
 use brindle_types::{Code, Fault, Result};

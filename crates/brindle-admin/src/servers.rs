@@ -32,7 +32,7 @@ const REFETCH_MS: u64 = 1_000;
 /// The file system that was asked last: addresses of its MGS, and its targets.
 type Asked = (Vec<Nid>, Arc<Directory>);
 
-/// Another source of the map, for when no MGS answers: a mount on this host, say.
+/// A further source of the map, for when no MGS answers: a mount on this host, say.
 pub trait OtherSource: Send + Sync {
     /// The map of a file system, if this source has it.
     fn map<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Option<Map>>;

@@ -152,8 +152,7 @@ impl Look {
         }
         look.silent.sort();
         match refused {
-            // No target has answered: the refusal is the result. It says, for example, that the caller lacks
-            // the right.
+            // No target has answered: the refusal is the result. The refusal says, for example, that the caller lacks the right.
             Some(fault) if look.told.is_empty() => Err(fault),
             _ => Ok(look),
         }

@@ -1,7 +1,7 @@
 //! The format level of a file system: stored values may be written in the newest forms from now on.
 //!
 //! After an upgrade of the software servers go on writing in the forms of the release before, so that a host that is still old can take
-//! over. This ends that, once every server is new.
+//! over. Raising the level ends the use of the old forms, once every server is new.
 
 use brindle_types::Result;
 use brindle_wire::form::FormatLevel;

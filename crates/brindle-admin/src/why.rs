@@ -50,7 +50,7 @@ pub enum Subject {
     User(u32),
     /// A file or directory: nobody counts by file, so the targets that it lies on are looked at.
     File {
-        /// Its path.
+        /// Path of the file.
         path: String,
         /// Full names of its targets.
         targets: BTreeSet<String>,
@@ -397,7 +397,7 @@ fn slow_targets(parts: &[Part<'_>], concerned: &[&Part<'_>]) -> Vec<Finding> {
             let is_slow = count >= COUNT_MIN && own_ms >= SLOW_MS && own_ms >= SLOW_FACTOR * peer_ms;
             is_slow.then_some((op, own_ms, peer_ms))
         });
-        // One word a target: the operation with the longest time.
+        // A target gets one finding: the operation with the longest time.
         let Some((op, own_ms, peer_ms)) = slower.max_by(|a, b| a.1.total_cmp(&b.1)) else { continue };
         findings.push(Finding {
             what: format!("{} is slower than its peers", part.target),

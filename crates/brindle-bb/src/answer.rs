@@ -103,7 +103,7 @@ pub struct RealSize {
 }
 
 impl Pools {
-    /// The pools as they are now. What is free on bricks of hosts that are `away` is nobody's to have.
+    /// The pools as they are now. Free space on bricks of hosts that are `away` counts as unavailable.
     pub fn of(pools: &[Pool], away: &BTreeSet<String>) -> Pools {
         let answer = |pool: &Pool| PoolAnswer {
             id: pool.name.clone(),

@@ -1,8 +1,7 @@
 //! The lines `#DW ...` and `#BB ...` of a job script.
 //!
-//! A word that cannot be used is refused with its line and column and the nearest form that can. Words that
-//! Slurm would pass over silently are refused, too: directives below the first command, options that are not
-//! known, and what this release does not offer.
+//! A word that cannot be used is refused with its line and column and the nearest form that can be used. Words that Slurm would
+//! silently ignore are refused, too: directives below the first command, unknown options, and options that this release does not offer.
 
 use brindle_types::units::parse_bytes;
 use brindle_types::{Code, Fault, Result};
@@ -82,12 +81,12 @@ impl SwapRequest {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Access {
-    /// One directory that all of them share.
+    /// A single directory that all nodes share.
     #[default]
     Striped,
     /// A directory for each node that the others do not see.
     Private,
-    /// Both of them: a striped and a private view.
+    /// A striped and a private view.
     StripedPrivate,
 }
 
@@ -131,7 +130,7 @@ pub enum Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Entry {
-    /// One file.
+    /// A single file.
     File,
     /// The contents of a directory, with everything below it.
     Directory,
@@ -139,7 +138,7 @@ pub enum Entry {
     List,
 }
 
-/// One copy between the buffer and another file system.
+/// A copy between the buffer and another file system.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Transfer {
     /// A file or a directory.

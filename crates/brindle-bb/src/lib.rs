@@ -1,4 +1,4 @@
-//! Burst buffers without I/O: what a job asks for, where it fits, and what happens to it.
+//! Burst buffers without I/O: the requests of jobs, the placement of buffers, and the life of a buffer.
 //!
 //! [`directive`] reads `#DW` and `#BB` lines of job scripts, [`pool`] divides bricks into slices, [`life`] is the life cycle of a buffer
 //! as a state machine, [`simulate`] replays a trace of jobs against pools, [`answer`] is the JSON that Slurm's plug-in

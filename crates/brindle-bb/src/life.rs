@@ -1,8 +1,8 @@
 //! The life of a buffer: a state machine without I/O.
 //!
-//! Whoever holds the lock of the buffer asks for a [`Goal`] with [`step`] until nothing is left to do. Each step stores the buffer that
-//! it returns *before* its action is carried out, and reports the outcome with another step. So every action may be cut off by a crash
-//! and asked for again; all of them can be repeated.
+//! Whoever holds the lock of the buffer asks for a [`Goal`] with [`step`] until nothing is left to do. Each step stores the buffer that it
+//! returns *before* its action is carried out, and reports the outcome with another step. A crash may therefore cut off any action, and the
+//! action is asked for again; every action can be repeated.
 //!
 //! | phase | on disk | goes on with |
 //! |---|---|---|
@@ -21,13 +21,15 @@
 //! | `Destroying` | perhaps a part | `Destroy` again |
 //! | `Gone` | nothing | - |
 //!
-//! A persistent buffer belongs to no job: it is made and destroyed by name, and jobs use it. Its phases are `Allocated`, `Making`, `Ready`,
-//! `Destroying` and `Gone`. The row of a job names the persistent buffers that it uses, from its allocation to its end; a job that only
-//! uses persistent buffers has a row without slices. Who uses a persistent buffer is read from those rows, and stored nowhere else.
+//! A persistent buffer belongs to no job: it is made and destroyed by name, and jobs use it. The phases of such a buffer are `Allocated`,
+//! `Making`, `Ready`, `Destroying` and `Gone`. The row of a job names the persistent buffers that it uses, from its allocation to its end;
+//! a job that only uses persistent buffers has a row without slices. The users of a persistent buffer are read from those rows, and stored
+//! nowhere else.
 //!
 //! A buffer that has been made can be resized in any phase until it is destroyed, and its phase stays. Growing writes the larger `slices`
-//! down, then makes them so (`Resize`). Shrinking writes `shrink_to` down, takes the room away (`Shrink`), and only then writes the smaller
-//! `slices` down. A buffer that is `unsettled` may hold less than `slices` say, and never more; `Resize` makes it exactly so again.
+//! down, then makes them so (`Resize`). Shrinking writes `shrink_to` down, takes the space away (`Shrink`), and only then writes the
+//! smaller `slices` down. A buffer that is `unsettled` may hold less than `slices` say, and never more; `Resize` makes the buffer hold
+//! exactly `slices` again.
 //!
 //! Swap is a part of a mount: `StageIn` writes its files in full, `Mount` turns it on and `Unmount` turns it off, on each node. A node on which that
 //! fails stays among `nodes`, so nothing is staged out or destroyed under it.
@@ -504,7 +506,7 @@ fn retry(buffer: &Buffer, goal: &Goal) -> Result<Step> {
     if matches!(buffer.phase, Phase::Mounting | Phase::Mounted) {
         return Err(unfit(buffer, goal.verb()).why("its job runs"));
     }
-    // Somebody wants the files after all. They stay until they are copied out, also where this copy fails.
+    // Somebody wants the files after all. The files stay until they are copied out, also where this copy fails.
     let buffer = &match buffer.is_pending() {
         true => Buffer { discarded: false, discarded_s: None, ..buffer.clone() },
         false => buffer.clone(),

@@ -178,7 +178,7 @@ impl Pool {
         self.free_without(away).map(|(granules, _)| granules).sum()
     }
 
-    /// The same, brick by brick.
+    /// Free granules of each brick that is not on a host of `away`.
     fn free_without(&self, away: &BTreeSet<String>) -> impl Iterator<Item = (u64, String)> {
         let open =
             self.bricks.iter().filter(|(name, brick)| !brick.is_on(away) && !self.draining.contains(*name));
@@ -471,7 +471,7 @@ mod tests {
     fn bricks_of_hosts_that_are_away_are_not_chosen_and_a_refusal_names_them() {
         let mut pool = Pool::new("default", GRANULE);
         for node in ["h1", "h2", "h3"] {
-            // Both bricks have the same directory, each on its own host.
+            // The bricks have the same directory, each on its own host.
             pool.add_brick(node, Brick { node: Some(node.to_owned()), ..brick("/b", 160) }).unwrap();
         }
         pool.add_brick("h4", Brick { node: Some("h1".to_owned()), ..brick("/b", 160) }).unwrap_err();
@@ -534,7 +534,7 @@ mod tests {
         let (serial, slices) = pool.allocate(100, &none()).unwrap();
         assert_eq!((serial, slices.len()), (1, 4));
         assert_eq!(slices.iter().map(|s| s.bytes).collect::<Vec<_>>(), [32, 32, 32, 16]);
-        // One granule more than four equal shares have: what is left is unequal.
+        // The size is one granule more than four equal shares: what is left is unequal.
         let (_, slices) = pool.allocate(33 * GRANULE, &none()).unwrap();
         assert_eq!(slices.iter().map(|s| s.bytes).sum::<u64>(), 33 * GRANULE);
         assert_eq!(pool.free_granules(), 0);

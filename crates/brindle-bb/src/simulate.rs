@@ -1,8 +1,8 @@
 //! A day of jobs against a pool of bricks: how long jobs would have waited for their buffers, and how full the pool would have been.
 //!
 //! The trace is what `sacct -a -X -P --format=JobID,Start,End,AllocTRES` prints. A job wants its buffer when it started in the trace: its
-//! nodes were free then. Where the pool has no room for it, it waits, and jobs behind it that fit go ahead, as under Slurm. It holds its
-//! buffer for as long as it ran. Room is given by [`Pool::allocate`], as to real jobs.
+//! nodes were free then. Where the pool has no room for a job, the job waits, and jobs behind it that fit go ahead, as under Slurm. A job
+//! holds its buffer for as long as it ran. Room is given by [`Pool::allocate`], as to real jobs.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, VecDeque};

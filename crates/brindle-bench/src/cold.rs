@@ -1,8 +1,8 @@
-//! Cold caches: before a phase that reads, everything dirty is written and the kernel's caches are dropped, so that what is
-//! read comes from the disk, through the whole file system.
+//! Cold caches: before a phase that reads, everything dirty is written and the kernel's caches are dropped, so that the bytes
+//! that are read come from the disk, through the whole file system.
 //!
 //! `drop_caches` empties the caches of the kernel of **this** machine, those of FUSE mounts among them. A peer that caches in
-//! its client process keeps that; the command given with `--cold-command` (a remount, say) empties it too.
+//! its client process keeps that cache; the command given with `--cold-command` (a remount, say) empties it, too.
 
 use std::process::{Command, Stdio};
 

@@ -1,5 +1,5 @@
-//! Runs plans: for each, the repetitions in turn on what is measured and on the limit below it (A B A B), so that whatever
-//! disturbs the machine meets both.
+//! Runs plans. For each plan, the repetitions run in turn on the measured directories and on the limit below them (A B A
+//! B), so that a disturbance of the machine meets both.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -8,8 +8,8 @@
 //! the directories and then on the limit below them ([`driver`]). Results are a [`run::Run`]: every sample, its median,
 //! quartiles and processor time.
 //!
-//! Invariants: every write phase ends with fsync; what is read is compared with what was written; nothing is touched
-//! that the benchmark did not make.
+//! Invariants: every write phase ends with fsync; bytes that are read are compared with the bytes that were written;
+//! only files that the benchmark made are touched.
 
 pub mod cold;
 pub mod compare;

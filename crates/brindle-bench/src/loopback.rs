@@ -1,5 +1,5 @@
-//! The limit of what goes through a network connection on one machine: round trips and streams between plain TCP sockets on
-//! loopback, without any file system.
+//! The limit of a network connection on one machine: round trips and streams between plain TCP sockets on loopback, without
+//! any file system.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};

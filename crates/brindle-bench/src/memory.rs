@@ -5,10 +5,10 @@
 //! through memory that had been free for 20 s, and at 5 GB/s through memory that had just been freed; a write of 1 GiB with
 //! its fsync took between 0.7 and 4.3 s on ext4. Dropping caches frees memory, so cold phases measured the hypervisor.
 //!
-//! What is reported are whole free blocks of 2 MiB and more. [`Warm`] uses memory once and gives all of it back but for one
-//! page of each block: what is free between these pages does not become a whole block again, and stays (unless the kernel
-//! compacts memory meanwhile). Huge pages have to come from other memory. Where nothing is taken back this costs about half a second
-//! for each GiB, once.
+//! The kernel reports whole free blocks of 2 MiB and more. [`Warm`] uses memory once and gives all of it back but for one page of
+//! each block: what is free between these pages does not become a whole block again, and stays (unless the kernel compacts memory
+//! meanwhile). Huge pages have to come from other memory. Where the hypervisor takes nothing back, the warm-up costs about half a
+//! second for each GiB, once.
 
 use std::ffi::c_void;
 use std::path::{Path, PathBuf};
@@ -96,7 +96,7 @@ impl Warm {
 impl Drop for Warm {
     fn drop(&mut self) {
         if self.blocks > 0 {
-            // SAFETY: the mapping of `bytes`, to which nothing refers any more. It cannot fail for one that exists.
+            // SAFETY: the mapping of `bytes`, to which nothing refers any more. munmap cannot fail for an existing mapping.
             let _ = unsafe { munmap(self.start, self.blocks * BLOCK_BYTES) };
         }
     }

@@ -300,7 +300,7 @@ fn measure(
     })
 }
 
-/// One request after the other until the time is over; a slot chooses the connection.
+/// Sends requests one after the other until the time is over; a slot chooses the connection.
 async fn ask(peer: &Peer, op: u16, number: u32, bulk: &Bytes, end: Instant) -> Result<u64> {
     let mut count = 0;
     while Instant::now() < end {

@@ -1,4 +1,4 @@
-//! One rank: the one of several processes (or threads) that do the same at once, each with its share.
+//! A rank: one of several processes (or threads) that do the same at once, each with its share.
 
 use std::path::{Path, PathBuf};
 
@@ -49,7 +49,7 @@ pub enum Job {
     Ior(ior::Job),
     /// Many files.
     Mdtest(mdtest::Job),
-    /// One large directory.
+    /// A single large directory.
     List(list::Job),
     /// Small pieces in random order.
     Random(random::Job),

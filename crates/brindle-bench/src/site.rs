@@ -1,7 +1,7 @@
 //! The directory that a benchmark makes for itself below those that it was given, and removes again.
 //!
-//! Invariant: nothing else is ever written or removed. The directory must not have been there before, and goes when the
-//! [`Site`] is dropped, also after a failure and after Ctrl-C.
+//! Invariant: the benchmark writes and removes only in this directory. The directory must not have been there before,
+//! and goes when the [`Site`] is dropped, also after a failure and after Ctrl-C.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,8 +1,8 @@
 //! The ranks of one plan: processes (or threads) that wait for an order, begin a phase at the same moment, and answer.
 //!
 //! A rank process is this program again under a hidden command ([`serve`]); it takes orders as lines of JSON on standard
-//! input and answers on standard output. It is in a process group of its own, so that Ctrl-C reaches only the process that
-//! cleans up, and ends when that one does.
+//! input and answers on standard output. The rank process is in a process group of its own, so that Ctrl-C reaches only
+//! the process that cleans up, and ends when that one does.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};

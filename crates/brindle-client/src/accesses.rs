@@ -23,8 +23,8 @@ const GATHER_MS: u64 = 5_000;
 const LOOK_EVERY_MS: u64 = 1_000;
 /// Most files that are noted. Beyond them reads are noted when there is room again.
 const WAITING_MAX: usize = 1 << 16;
-/// How long told reads are remembered, at least: the MDT syncs its log within a second, and a power cut before that takes them. That it has
-/// lived so long is known while the lease of the session is held, which is renewed more often.
+/// How long told reads are remembered, at least: the MDT syncs its log within a second, and a power cut before the sync takes them. The
+/// session's lease is renewed more often, so a held lease proves that the MDT has lived that long.
 const TOLD_KEPT_MS: u64 = 10_000;
 /// A file that is read and written all the time is noted so often.
 const AGAIN_MS: u64 = 60_000;

@@ -1,4 +1,5 @@
-//! Background work: reports of files being written, about once a second, and naming what waits.
+//! Background work: reports of files being written, about once a second, and log lines that name
+//! what waits.
 
 use brindle_types::{Code, Ino};
 use brindle_wire::mds::report::{REPORT_ITEMS_MAX, ReportReq, WriteReport};

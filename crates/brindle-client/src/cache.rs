@@ -83,9 +83,9 @@ impl KernelCache for NoCache {
 /// For each inode the version of the contents that its kept pages are of. Pages may be used again by a later open only under
 /// the same version.
 ///
-/// Where an open finds another one, the kernel drops the pages that it has, but only when the open returns there. Others may be
-/// answered before that; and if the caller was killed, it never does. So a version counts only when the kernel has used
-/// the handle, and nothing has been forgotten meanwhile.
+/// Where an open finds another version, the kernel drops its pages, but only when that open returns in the kernel. Other opens may be
+/// answered earlier, and an open whose caller was killed never returns. A version therefore counts only when the kernel has used the
+/// handle and nothing has been forgotten meanwhile.
 #[derive(Default)]
 pub(crate) struct KeptVersions {
     versions: Mutex<Versions>,
@@ -133,8 +133,8 @@ impl KeptVersions {
         is_kept
     }
 
-    /// An open has found `version`. `None` if pages kept so far are of it. Otherwise they are of none until
-    /// [`KeptVersions::returned`] is called with the number.
+    /// An open has found `version`. `None` if the pages kept so far are of this version. Else the pages have no version until
+    /// [`KeptVersions::returned`] is called with the returned number.
     pub fn found(&self, ino: Ino, version: Pair) -> Option<u64> {
         let mut versions = self.versions.lock();
         match versions.get(ino, version).map(|found| (found.number, found.has_returned)) {

@@ -56,7 +56,7 @@ pub struct Switches {
     pub open_prefetch: bool,
     /// The kernel keeps names for a tick of its clock (note 005).
     pub kernel_names: bool,
-    /// One thread reads the device and takes the MDT's answers (note 013).
+    /// A single thread reads the device and takes the MDT's answers (note 013).
     pub event_loop: bool,
     /// Servers of this machine are called over local sockets, and long bulk is lent (notes 011, 015).
     pub local_sockets: bool,

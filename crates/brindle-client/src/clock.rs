@@ -1,9 +1,9 @@
 //! The MDT's clock, as far as its answers tell (design note 018).
 //!
-//! Each answer says what the MDT's clock showed when it was made. It cannot have been made after it arrived, so what the clock shows
-//! now is at least that and the time since. The largest such bound of the last 10 to 20 s is taken: it is late by the shortest
-//! way that an answer has had, and ahead by no more than the two clocks drift apart meanwhile. (The MDT takes no time in its future.) A time that
-//! was taken after an answer is no earlier than any time that this answer may have told.
+//! Each answer carries the time of the MDT's clock when the answer was made, which is before it arrived. The MDT's clock now therefore
+//! shows at least the sum of the carried time and the time since the arrival. The largest such bound of the last 10 to 20 s is taken: it is
+//! late by the shortest way that an answer has had, and ahead by no more than the two clocks drift apart meanwhile. (The MDT takes no time
+//! in its future.) A time that was taken after an answer is no earlier than any time that this answer may have told.
 //!
 //! Invariant: later calls give later times, or the same.
 

@@ -1,4 +1,4 @@
-//! Operations that their caller stops waiting for go on to their end.
+//! Operations that run to their end although their caller has stopped waiting.
 
 use brindle_net::job;
 use brindle_stdx::BoxFuture;

@@ -1,9 +1,9 @@
 //! Cache of directories whose leases this client holds: names, names that are not there, attributes.
 //!
-//! Filled from the updates that every answer of the MDT carries ([`brindle_wire::cache_updates`]), emptied by recalls and whenever the
-//! session may have been without its lease. Answers come in any order, so everything has its place in the MDT's log:
-//! of two facts the one with the higher place counts, and what was told up to the place of a recall or of a change that
-//! left nothing to know is refused ([`Floors`]).
+//! Updates that every answer of the MDT carries fill the cache ([`brindle_wire::cache_updates`]). Recalls empty it, and so does any
+//! time in which the session may have been without its lease. Answers come in any order, so every fact has its place in the MDT's log.
+//! Of two facts the one with the higher place counts. A recall, and a change that leaves nothing to know, also has a place: facts up
+//! to that place are refused ([`Floors`]).
 //!
 //! Invariants: what is known is what the MDT would answer, as long as the session's lease is held; before a change of a
 //! directory's attributes is told to anybody, or given way to, the kernel has forgotten what it kept of them.

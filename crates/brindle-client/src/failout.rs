@@ -1,9 +1,9 @@
-//! The mount option `failout=`: what needs an OST that has been unreachable for too long fails (note 041).
+//! The mount option `failout=`: calls that need an OST that has been unreachable for too long fail (note 041).
 //!
-//! Calls to the OST itself end in [`brindle_targets::Caller`]. Here are those to the MDT that wait for an OST in turn: a cut, and the
-//! size of a file that others write. Invariants: without the option nothing here does or waits for anything; while a change that was given
-//! up may still be made, handles of the file are not given back, and neither the right to write it alone nor a lock under which it was
-//! written goes to others.
+//! Calls to the OST itself end in [`brindle_targets::Caller`]. The module itself ends calls to the MDT that wait for an OST in turn: a
+//! truncate, and the size of a file that others write. Invariants: without the option the module does nothing and waits for nothing;
+//! while a change that was given up may still be made, handles of the file are not given back, and neither the right to write it alone
+//! nor a lock under which it was written goes to others.
 
 use std::any::Any;
 use std::collections::BTreeSet;

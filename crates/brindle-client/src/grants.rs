@@ -1,8 +1,8 @@
-//! Grants of the OSTs to this client: how much it may have acknowledged to programs and not yet sent
-//! (`brindle-objects/src/grants.rs` has the other side), and how much that is.
+//! Grants of the OSTs to this client: how many bytes the client may acknowledge before it has sent them (`brindle-objects/src/grants.rs`
+//! has the other side), and how many it has acknowledged.
 //!
-//! Invariants: for each OST, what is taken is at most the newest grant when it is taken; what is taken is given back only when
-//! the OST has answered, or when the bytes are given up.
+//! Invariants: for each OST, the bytes taken are at most the newest grant at that moment; they are given back only when the OST has
+//! answered, or when the bytes are given up.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

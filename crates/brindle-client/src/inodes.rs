@@ -1,5 +1,5 @@
-//! State that the handles of one inode share: layout, epochs, the leases held, the end of the file as far as it is known,
-//! what is written and not reported or synced.
+//! State that the handles of one inode share: layout, epochs, leases, the end of the file as far as it is known, writes that are not
+//! reported or not synced.
 //!
 //! Changed by opens, reads and writes ([`crate::file`]) and by notices of the MDT ([`crate::notices`]).
 //!
@@ -82,7 +82,7 @@ pub(crate) struct State {
     /// The file has at least this size, and exactly this one while [`State::size_exact`].
     pub size_bytes: u64,
     /// The highest end of what the MDT has got from this client since [`State::notices`] was last counted up: answers to older questions
-    /// do not know it. It counts while we are the sole writer, which such an answer may make us.
+    /// do not know it. The value counts while we are the sole writer; such an answer may make us the sole writer.
     pub small_end: u64,
     /// All contents, while they lie in the MDT and nobody writes.
     pub inline: Option<Bytes>,
@@ -647,8 +647,8 @@ impl State {
         }
     }
 
-    /// A write up to `end_bytes` is done. One that was overtaken by a truncate does not move the end, one that was
-    /// overtaken by explicit times does not move times.
+    /// A write up to `end_bytes` is done. If a truncate has overtaken the write, the write does not move the end. If explicit times have
+    /// overtaken it, it does not move the times.
     pub fn wrote(&mut self, snapshot: &LayoutSnapshot, end_bytes: u64, kill_suidgid: bool) {
         let cut = self.may_be_cut_since(snapshot) || !self.same_body(snapshot);
         let end_bytes = if cut { 0 } else { end_bytes };

@@ -1,4 +1,4 @@
-//! The client library: names, striped I/O, sessions, leases, locks. No kernel in here.
+//! The client library: names, striped I/O, sessions, leases, locks. The library does not know the kernel.
 //!
 //! Used by `brindle-fuse` (a mount), by tools and by the testkit. [`Client::mount`] gives a [`Client`]; its operations
 //! are methods, one file each: [`namespace`] for names and attributes, [`file`] for contents, [`locks`] for locks,

@@ -1,8 +1,8 @@
-//! File locks of this client: asking the MDT for them, and remembering what is held, so that it can be declared again
-//! after the MDT restarted.
+//! File locks of this client: requests for them to the MDT, and a record of the locks held, so that they can be reclaimed after the MDT
+//! restarted.
 //!
-//! Invariants: what is remembered is never less than what the MDT holds for this session, once a call has returned; and never more
-//! while one is under way: others may have been granted it, and would find it declared after a restart.
+//! Invariants: once a call has returned, the record has at least the locks that the MDT holds for this session. While a call is under way,
+//! the record never has more: others may have been granted the lock, and would find it reclaimed after a restart.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;

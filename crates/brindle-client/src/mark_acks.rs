@@ -1,6 +1,6 @@
-//! Marks that were dealt with, on their way to the OSTs that gave them: they ride on the next write there. An OST that is
-//! not told gives the same marks out again, which costs a message and nothing else; so they are bounded, and none is sent
-//! twice.
+//! Acknowledgements of marks, on their way to the OSTs that gave the marks: they ride on the next write to that OST. An
+//! OST that is not told gives the same marks out again, which costs a message and nothing else. The acknowledgements are
+//! therefore bounded, and none is sent twice.
 
 use std::collections::{BTreeMap, VecDeque};
 

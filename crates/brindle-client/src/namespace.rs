@@ -1,4 +1,5 @@
-//! Names and attributes: one file per operation, each one request to the MDT and what it changes on our side.
+//! Names and attributes: one file per operation, which makes one request to the MDT and applies the result to
+//! the client's state.
 
 pub mod create;
 pub mod getattr;

@@ -1,7 +1,7 @@
 //! Notices: questions of servers to this client, for leases back, pages dropped, reports.
 //!
-//! Called by the connection to the MDT, in a task for each notice. Nothing here waits for another client, and what it
-//! waits for of our own (an append under way) it waits for less than a lease.
+//! Called by the connection to the MDT, in a task for each notice. A notice never waits for another client. A notice waits for work
+//! of this client (an append under way) for less than a lease.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock, Weak};
@@ -235,8 +235,8 @@ impl Client {
     /// Bytes of the file are about to be copied: changes under way end, and are made durable. Less than a lease is spent on it:
     /// an OST that is away must not cost us the session.
     ///
-    /// What is begun goes on, whatever becomes of the answer: bytes of before that are being written again must not land when
-    /// nobody waits for them any more. One such work at a time.
+    /// Work that has begun continues whatever becomes of the answer: old bytes that are being written again must not land when
+    /// nobody waits for them any more. At most one such work runs at a time.
     async fn settled(&self, ino: Ino) -> bool {
         let Some(inode) = self.inodes.notice(ino) else { return true };
         let Some(this) = self.this.upgrade() else { return false };
@@ -369,8 +369,8 @@ impl Client {
         self.refresh_size(&inode).await;
     }
 
-    /// Has the kernel learn a size that another client has set. It waits for pages that are being read, and a change of the size
-    /// by this client may wait for it; so it is not waited for without end.
+    /// Makes the kernel learn a size that another client has set. The kernel's update waits for pages that are being read, and a
+    /// change of the size by this client may wait for the update; the wait here is therefore bounded.
     async fn refresh_size(&self, inode: &Inode) {
         let cache = self.cache.read().clone();
         let refreshed = cache.refresh_size(inode.ino);

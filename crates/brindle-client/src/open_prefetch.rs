@@ -1,11 +1,11 @@
-//! Handles that were opened ahead: whoever reads one small file of a directory after the other finds the next ones open,
-//! with their contents, and asks the MDT once for many.
+//! Handles that were opened ahead. A program that reads the small files of a directory one after the other finds the next
+//! ones open, with their contents; the mount asks the MDT once for many.
 //!
 //! Owned by [`crate::Client`]; opened and used in [`crate::file::open_ahead`]. A spare is a handle like any other, at the MDT
-//! too, so that all that notices say of it holds; it only has no program yet.
+//! too, so every notice applies to it. No program has it yet.
 //!
-//! Invariants: a spare is given back before a recall of its file is answered, so that nobody who writes has to reckon with
-//! readers that are none; there are never more than the bounds say, however long they are not used.
+//! Invariants: a spare is given back before a recall of its file is answered, so that a writer never has to reckon with a
+//! reader that does not exist. The number of spares never exceeds the bounds, however long they are unused.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

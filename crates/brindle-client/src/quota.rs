@@ -1,9 +1,10 @@
-//! Room of users, groups and projects: what a write may allocate is taken of the room that the MDT gave this mount, before the write is
-//! answered (`brindle-mds/src/quota.rs` has the other side). So nothing that was answered is refused later.
+//! Quota reservations of users, groups and projects. A write takes the blocks that it may allocate from the room that the MDT gave this
+//! mount, before the write is answered (`brindle-mds/src/quota.rs` has the other side). An answered write is therefore never refused
+//! later.
 //!
-//! Where the file system has no limits of bytes, which the MDT tells with every renewal of the lease, none of this is done. The project of
-//! a file is asked for only where bytes of some project are limited, with the first question for room after each open.
-//! Invariant: what is taken of a room is at most what was given; it is held until the OSTs have answered.
+//! If the file system has no limits of bytes, this module does nothing; the MDT says so with every renewal of the lease. The project of a
+//! file is asked for only if bytes of some project are limited, with the first request for room after each open. Invariant: the bytes
+//! taken from a room never exceed the bytes given; they are held until the OSTs have answered.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -113,7 +114,7 @@ pub(crate) struct QuotaReservations {
     rooms: Mutex<BTreeMap<Owner, Room>>,
     /// The project that the MDT told last, a guess for the next file.
     last_project: AtomicU32,
-    /// One caller asks at a time; the others take of the bytes that it gets.
+    /// Only one caller asks at a time; the others take from the bytes that it gets.
     asking: tokio::sync::Mutex<()>,
 }
 
@@ -412,7 +413,7 @@ impl State {
 
     /// Notes that all blocks of a range are allocated. Of separate ranges the longest is remembered.
     fn add_dense(&mut self, range: Range<u64>) {
-        // Another mount that writes the file may make holes in it, and what is being cut goes.
+        // Another mount that writes the file may make holes in it, and a truncate under way removes blocks. Then nothing is noted.
         if !self.exclusive || self.cutting > 0 {
             return;
         }
@@ -469,7 +470,7 @@ enum Answer {
     Taken(Option<Charge>),
     /// QuotaReservations, owner or file changed meanwhile: it is to be asked again.
     Void,
-    /// There is less room than wanted.
+    /// The room is smaller than wanted.
     Short {
         /// Whether there may be more room when bytes on their way have arrived.
         is_held: bool,
@@ -598,8 +599,7 @@ impl Client {
         let is_old = state.dense_voids != voids;
         let dense_end = room.dense_end.filter(|end| *end == 0 || !is_old);
         told.check(&state);
-        // The MDT looks for allocated blocks only where the room is too small. Otherwise the earlier answer
-        // still holds.
+        // The MDT looks for allocated blocks only where the room is too small. In all other cases the earlier answer still holds.
         if short.is_some() || dense_end.is_some_and(|end| end > 0) {
             *told = Told { dense: state.blocks(&(0..dense_end.unwrap_or(0))), voids: state.dense_voids };
         }

@@ -1,17 +1,16 @@
-//! Bytes fetched before they are asked for, for reads that fill no pages of the kernel: of files that somebody writes,
-//! and with O_DIRECT; and for reads in steps, of which the kernel reads nothing ahead.
+//! Readahead of this client, for reads that fill no pages of the kernel (files that somebody writes, and O_DIRECT), and for strided
+//! reads, for which the kernel does not read ahead.
 //!
-//! A handle knows how it is read ([`Follow`]); what was fetched belongs to the file ([`Chunks`]), so that processes that read it
-//! in turns on one mount have it fetched once. It is what the kernel's pages are elsewhere: the OSTs note that this client keeps
-//! the bytes, and whoever changes them waits until it has dropped them (`docs/design/001-mixed-state.md`).
+//! A handle knows how it is read ([`Follow`]); what was fetched belongs to the file ([`Chunks`]), so that processes that read it in
+//! turns on one mount have it fetched once. The chunks stand in for the kernel's page cache: the OSTs note that this client keeps the
+//! bytes, and whoever changes them waits until it has dropped them (`docs/design/001-mixed-state.md`).
 //!
 //! Several processes that each read their pieces of one file, in turns, leave out what the others read. Linux sees the gap before each
-//! piece and takes it for a small read of its own (`page_cache_sync_ra`, 6.18): one request after the other, as long as the
-//! piece. So bytes are fetched ahead for these as well: of short pieces with what lies between them, as long as that is not more,
-//! and long pieces alone, where each comes as far behind the one before it as that one did.
-//! Invariants: nothing is given out once the file may have changed since before it was asked for; [`Seen`] tells, and any
-//! change counts, wherever in the file it was. Chunks are kept only while a live handle reads near them: a mount without one
-//! is told of no changes.
+//! piece and takes it for a small read of its own (`page_cache_sync_ra`, 6.18): one request after the other, as long as the piece.
+//! Readahead therefore covers these readers as well. Short pieces are fetched with the gaps between them, as long as a gap is not
+//! longer than a piece. Long pieces are fetched alone, where each has the same distance to its predecessor. Invariants: a chunk is not
+//! used if the file may have changed after the chunk was asked for. [`Seen`] tells; any change counts, wherever in the file it was.
+//! Chunks are kept only while a live handle reads near them: a mount without one is told of no changes.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -199,9 +198,8 @@ pub(crate) struct Chunks {
     by_start: BTreeMap<u64, Chunk>,
     /// Readers by the numbers of the handles.
     readers: BTreeMap<u64, Place>,
-    /// Number of times that changes by others have dropped chunks. A client that changes the file should not
-    /// have to wait for us again and again. So reads start a new sequence after each loss, and more of them
-    /// are needed before the next fetch.
+    /// Number of times that changes by others have dropped chunks. A client that changes the file should not have to wait for us again
+    /// and again: after each loss, reads start a new sequence and more of them are needed before the next fetch.
     losses: u64,
     patience: u32,
 }
@@ -217,8 +215,8 @@ pub(crate) enum Found {
 }
 
 impl Chunks {
-    /// The bytes of `range` for a handle, if nothing has changed since they were asked for. Its own pieces go when they have been
-    /// read to their end.
+    /// The bytes of `range` for a handle, if nothing has changed since they were asked for. Pieces that only this handle reads go when
+    /// they have been read to their end.
     pub fn find(
         &mut self,
         handle: u64,

@@ -1,5 +1,5 @@
-//! The client's session at the MDT: open, renew, resume after a lost connection, reclaim after a restart, begin again
-//! after it was ended.
+//! The client's session at the MDT: open, renew, resume after a lost connection, reclaim after a restart, begin a new one after
+//! the MDT has ended it.
 //!
 //! The task [`keep`] shakes hands on each new connection; the task [`renew`] keeps the lease and does no I/O.
 //! [`MdtHost`] and [`OstHost`] are what callers see of it.
@@ -441,9 +441,8 @@ impl Client {
         let locks = self.locks.all();
         tracing::info!(opens = handles.len(), locks = locks.len(), "reclaiming after a restart of the MDT");
         let rounds = handles.len().max(locks.len()).div_ceil(RECLAIM_ITEMS_MAX);
-        // The round that says "done" declares no opens. Its answer may be lost without harm: all grants were
-        // looked at by then. Any other lost answer is asked for again, before a request that could hide a
-        // loss in a power cut.
+        // The round that says "done" declares no opens. A lost answer to it does no harm, because all grants were looked at by
+        // then. Any other lost answer is asked for again, before a request that could hide a loss in a power cut.
         let mut dropping: BTreeMap<Ino, (Arc<Inode>, Wanted)> = BTreeMap::new();
         for round in 0..=rounds {
             if round == rounds {

@@ -1,9 +1,9 @@
 //! Written bytes that no `fsync` has covered yet: which OST, under which boot term, and the bytes themselves while
-//! there is room, so that they can be written again when an OST lost them in a power cut.
+//! there is memory for them. If an OST loses the bytes in a power cut, they can be written again.
 //!
-//! Owned by an inode's shared state. Pure. Bytes are kept only while no other client can write the file: writing them
-//! again could otherwise undo a later write of somebody else.
-//! Invariant: [`Unsynced::plan`] never answers "nothing to do" while a write of an older term is uncovered.
+//! Owned by an inode's shared state, and free of I/O. Bytes are kept only while no other client can write the file: a
+//! second write of kept bytes could otherwise undo a later write of somebody else. Invariant: [`Unsynced::plan`]
+//! never answers "nothing to do" while a write of an older term is uncovered.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

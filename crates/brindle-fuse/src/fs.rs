@@ -1,10 +1,10 @@
-//! The file system behind a mount: takes each request of the kernel to the client and its answer back.
+//! The file system behind a mount: takes each request of the kernel to the client, and the answer back.
 //!
-//! Only translates: one file per operation in [`crate::ops`]. Kept here is only what the kernel does not
-//! repeat later: the owners of fcntl locks, by open file.
+//! The file system only translates: one file per operation in [`crate::ops`]. It keeps only state that the kernel does not repeat later:
+//! the owners of fcntl locks, by open file.
 //!
-//! Invariant: a request whose caller was killed is answered at once, while its operation goes on to its end and gives
-//! back what nobody will use.
+//! Invariant: a request whose caller was killed is answered at once. The operation goes on to its end, and gives back handles and locks
+//! that nobody will use.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -253,7 +253,7 @@ fn forgotten(node_ids: &NodeIds, known: &Known, kernel_cache: &KernelCacheState,
 /// Whether a thread exists.
 fn is_there(tid: u32) -> bool {
     let pid = i32::try_from(tid).ok().and_then(rustix::process::Pid::from_raw);
-    // Another error means that it may not be signalled.
+    // Any other error means that the thread exists and may not be signalled.
     pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH))
 }
 

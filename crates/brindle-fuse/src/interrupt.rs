@@ -1,9 +1,9 @@
 //! Signals of callers: the table from request number to the handle that its handler watches.
 //!
 //! The kernel sends one INTERRUPT for a request whose caller got any signal, and then waits for the answer as
-//! before; a handler that can end early does so when its [`Cancel`] fires, any other goes on. With several readers
-//! an INTERRUPT may be read before its request is registered, or after its answer: both look unknown here, and the
-//! session answers EAGAIN, upon which the kernel sends it again if the request still lives.
+//! before. A handler that can end early does so when its [`Cancel`] fires; any other handler goes on. With several
+//! readers an INTERRUPT may be read before its request is registered, or after its answer. Both cases look unknown
+//! here: the session answers EAGAIN, and the kernel sends the INTERRUPT again if the request still lives.
 //!
 //! Invariant: a request is in the table from before its handler runs until after its answer was written.
 

@@ -1,13 +1,13 @@
 //! Job of a request of the kernel: the value of a variable in the environment of the calling process, else
 //! program and user.
 //!
-//! A thread is looked at when it asks for the first time, and then once in [`LOOK_AGAIN_MS`] whether it is still the same program.
+//! A thread's program is looked up at its first request, and compared again once in [`LOOK_AGAIN_MS`].
 //!
-//! Reading `/proc/TID/environ` waits for the lock of the process's memory map, and while it becomes another program for the end of that
-//! (proc(5), `mm_access` of the kernel). A page fault may hold the one while it waits for a READ of ours, closing descriptors the other while it waits for
-//! a FLUSH. So the environment is read only for requests that are made under neither ([`is_safe`]), away from the readers and in bounded time, since
-//! another thread of the process may be in a page fault; a thread whose environment is slow is left alone for a minute. Other requests go by the job
-//! of the handle.
+//! Reading `/proc/TID/environ` waits for the lock of the process's memory map. While the process executes another program, it also waits
+//! for the end of the exec (proc(5), `mm_access` of the kernel). A page fault may hold the first lock while it waits for a READ of ours;
+//! exec closes descriptors and may hold the second while it waits for a FLUSH. The environment is therefore read only for requests that are
+//! made under neither ([`is_safe`]). The reading happens away from the readers and in bounded time, since another thread of the process may
+//! be in a page fault; a thread whose environment is slow is left alone for a minute. Other requests go by the job of the handle.
 
 use std::collections::BTreeMap;
 use std::fmt;

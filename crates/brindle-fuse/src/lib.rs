@@ -1,11 +1,11 @@
 //! The FUSE protocol layer: Linux only, protocol 7.45, down to 7.39 (Linux 6.6).
 //!
-//! Upwards it offers the trait [`Filesystem`], a decoded [`Request`] with bytes of its own and a [`Reply`] of pieces;
-//! downwards it mounts, reads /dev/fuse with several threads, and writes answers and notifications. The binary calls
-//! it for `brindle mount`.
+//! Upwards the crate offers the trait [`Filesystem`], a decoded [`Request`] with bytes of its own and a [`Reply`] of pieces;
+//! downwards it mounts, reads /dev/fuse with several threads, and writes answers and notifications. The binary calls it for
+//! `brindle mount`.
 //!
-//! Invariant: only this crate knows the kernel's interface. It keeps no file-system state: what it knows of inodes,
-//! handles and locks is in the requests.
+//! Invariant: only this crate knows the kernel's interface. The crate keeps no file-system state: all that it knows of
+//! inodes, handles and locks is in the requests.
 
 pub mod abi;
 pub mod buffer;

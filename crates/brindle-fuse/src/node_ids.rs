@@ -1,9 +1,9 @@
 //! Node ids of directories. A node id is the inode number, except for a directory that another client has moved.
 //!
-//! The kernel allows a directory one place. When it looks a directory up in a new place while it knows it in an old one,
-//! it must move it there, and inside of rename(2) it cannot: the call fails with ESTALE. So a directory that is found in
-//! another place than the kernel knows it in gets a new node id there, an alias of the same inode; what the kernel
-//! holds of the old one (working directories, open listings) stays usable.
+//! The kernel allows a directory one place. When a lookup finds a directory in a new place and the kernel knows it in an old one, the
+//! kernel must move it. Inside of rename(2) the kernel cannot move it: the call fails with ESTALE. A directory that is found in
+//! another place than the kernel knows it in therefore gets a new node id there, an alias of the same inode. The kernel's references
+//! to the old node id (working directories, open listings) stay usable.
 //!
 //! Invariant: while the kernel holds a node id of a directory, that node id means one place; every node id means one
 //! inode until it is forgotten.

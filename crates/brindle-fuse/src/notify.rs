@@ -4,8 +4,8 @@
 //! long as a request of the same mount is unanswered (INVAL_INODE waits for pages that are being read or written
 //! back, INVAL_ENTRY for the directory's lock), so it is done on threads that serve no request.
 //!
-//! Invariant: a notice that was posted is written to the kernel, or answered [`Outcome::Ended`]; one that blocks does
-//! not hold up others while fewer than [`THREADS_MAX`] block.
+//! Invariant: a posted notice is written to the kernel, or answered [`Outcome::Ended`]. A notice that blocks does not
+//! hold up others while fewer than [`THREADS_MAX`] block.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! The protocol layer against the real kernel. Needs root and /dev/fuse.
 //!
-//! One test after the other: each has a mount of its own, but some count requests or measure time.
+//! Tests run one after the other: each has a mount of its own, but some count requests or measure time.
 
 mod support;
 

@@ -1,7 +1,6 @@
-//! Behaviour of the real kernel when one inode is open cached and direct, mapped, invalidated and changed
-//! elsewhere, all at once. Each test asks one question; `docs/design/001-mixed-state.md` draws the rules from
-//! the answers. A kernel that answers differently makes a test fail, and then the rules have to be looked at
-//! again.
+//! Behaviour of the real kernel when one inode is open cached and direct, mapped, invalidated and changed elsewhere, all at once.
+//! Each test asks one question; `docs/design/001-mixed-state.md` draws the rules from the answers. If a kernel answers
+//! differently, a test fails, and the rules have to be revised.
 
 mod support;
 

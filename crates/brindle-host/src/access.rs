@@ -162,7 +162,8 @@ fn nodemaps_file(identity: &Path) -> PathBuf {
     identity.with_extension(NODEMAPS_EXTENSION)
 }
 
-/// Nodemaps that are on file; `None` where there is no file. One that cannot be read is refused: hosts would be trusted that are not to be.
+/// Nodemaps that are on file; `None` where there is no file. An unreadable file is refused: hosts would be trusted that are not to be
+/// trusted.
 pub fn nodemaps_on_file(identity: &Path) -> Result<Option<Vec<MappedNodemap>>> {
     let path = nodemaps_file(identity);
     let subject = path.display().to_string();
@@ -212,7 +213,7 @@ fn removed_file(identity: &Path) -> PathBuf {
     identity.with_extension(REMOVED_EXTENSION)
 }
 
-/// Removed keys that are on file; none where there is no file. One that cannot be read is refused: hosts would be let in that were removed.
+/// Removed keys that are on file; none where there is no file. An unreadable file is refused: hosts would be let in that were removed.
 pub fn on_file(identity: &Path) -> Result<BTreeSet<KeyId>> {
     const WHAT: &str = "cannot read the removed hosts in";
     let path = removed_file(identity);
@@ -348,8 +349,9 @@ async fn ask_for_another(
     current.identity().renewed(answer.certificate)
 }
 
-/// Takes the name that an administrator has given this host: its certificate and the file of its cluster have it then. The name. Nothing of the
-/// process may go by the former name any more. Tries for a bounded time; the host may start anew without it, and is told again.
+/// Takes the name that an administrator has given this host, and returns it. On return the certificate and the file of the cluster have the
+/// new name. No part of the process may go by the former name any more. Tries for a bounded time; the host may start anew without the name,
+/// and is told again.
 pub async fn take_new_name(
     seams: &Seams,
     mgs: &impl Fn() -> Result<Arc<Directory>>,

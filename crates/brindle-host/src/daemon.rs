@@ -1,6 +1,6 @@
 //! The daemon of a host: serves the targets that the cluster assigns to it.
 //!
-//! It asks the MGS what to serve, with a long poll, and tells it how that goes. Each target has a task of its own:
+//! The daemon asks the MGS what to serve, with a long poll, and reports the state of its targets. Each target has a task of its own:
 //!
 //! ```text
 //! starting -> serving -> failed -> (pause) -> starting
@@ -9,13 +9,13 @@
 //!    `---- not wanted -> stopped
 //! ```
 //!
-//! Formatting is a step by itself. The MGS chooses the identity; the daemon makes the target and tells; only when the MGS has noted that the
-//! target exists is it served. From then on an empty directory is a disk that is not mounted, and never formatted again.
+//! Formatting is a step by itself. The MGS chooses the identity; the daemon makes the target and reports it. The target is served only when
+//! the MGS has noted that it exists. From then on an empty directory is a disk that is not mounted, and never formatted again.
 //!
 //! A daemon that loses the MGS goes on serving what it serves.
 //!
-//! A daemon also asks whether it is to start anew ([`Daemon::until_restart`]): then whoever runs it stops everything in order and begins again, with the
-//! program that is installed by then.
+//! A daemon also asks whether it is to start anew ([`Daemon::until_restart`]). If so, whoever runs the daemon stops everything in order and
+//! begins again, with the program that is installed by then.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -336,7 +336,7 @@ impl Daemon {
             if self.how.seams.now().ms_since(since) > STEADY_MS {
                 pause_ms = RETRY_MS.0;
             }
-            // Another order is tried at once.
+            // A changed order is tried at once.
             let other = orders.wait_for(|now| *now != order);
             release.until(self.how.seams.timeout_ms(pause_ms, other)).await;
             pause_ms = (pause_ms * 2).min(RETRY_MS.1);

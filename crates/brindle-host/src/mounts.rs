@@ -189,7 +189,7 @@ pub fn unmount_within(
     Ok(())
 }
 
-/// Whether the daemon of the FUSE mount at `at` has died. One that does not answer within two seconds lives.
+/// Whether the daemon of the FUSE mount at `at` has died. A daemon that does not answer within two seconds counts as alive.
 pub fn is_dead(at: &Path) -> bool {
     let (done, result) = mpsc::channel();
     let path = at.to_owned();

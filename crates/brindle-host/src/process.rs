@@ -129,8 +129,8 @@ pub struct Starting {
 }
 
 impl Starting {
-    /// Starts `program` with `arguments`, in a session of its own, so that it outlives the terminal, and in `/`,
-    /// so that it keeps no mount busy. Its standard error goes to the end of `log`.
+    /// Starts `program` with `arguments`, in a session of its own and in `/`: the process outlives the terminal and
+    /// keeps no mount busy. Standard error goes to the end of `log`.
     pub fn spawn(program: &Path, name: &str, arguments: &[String], log: &Path) -> Result<Starting> {
         Starting::spawn_within(None, program, name, arguments, log)
     }

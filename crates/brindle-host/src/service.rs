@@ -282,8 +282,8 @@ impl Found {
                 .subject(text)
                 .why("there is no such directory"));
         }
-        // Nothing is written, not even a lock, where there is no target: the directory may be the mount point
-        // of a disk that is not mounted.
+        // Where there is no target, no byte is written, not even a lock: the directory may be the mount point of a disk that is not
+        // mounted.
         Superblock::load(&*seams.disk, &text, &Expected::default())?;
         let lock = DirLock::target(dir)?;
         let loaded = Superblock::load(&*seams.disk, &text, &Expected::default())?;

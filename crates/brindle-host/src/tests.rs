@@ -200,7 +200,7 @@ fn hosts_join_with_a_token_once_and_keep_their_key_over_a_lost_answer() {
             world.identity("oss3").current().unwrap().identity().key_id(),
             identity.identity().key_id()
         );
-        // Another host cannot take the name, and the refusal uses nothing up.
+        // A second host cannot take the name, and the refusal uses nothing up.
         let token = world.token("client").await;
         std::fs::create_dir(world.dir.path().join("other")).unwrap();
         let posing = Join {

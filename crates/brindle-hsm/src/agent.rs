@@ -1,6 +1,6 @@
 //! The agent: takes work from the MDT under a lease, carries it out, tells what came of it.
 //!
-//! It keeps nothing: whatever it was doing when it is killed is given to another agent, under a new attempt, once its lease is over.
+//! The agent keeps no state: when it is killed, its work is given to another agent, under a new attempt, once the lease is over.
 
 use std::sync::Arc;
 

@@ -39,7 +39,7 @@ impl Attempt {
 pub struct Attempts(Mutex<BTreeMap<HsmAttempt, Arc<Attempt>>>);
 
 impl Attempts {
-    /// One more; it goes with what is returned.
+    /// Registers an attempt; dropping the returned value removes it.
     pub fn enter(self: &Arc<Self>, name: HsmAttempt) -> Entered {
         let attempt = Arc::new(Attempt::new());
         self.0.lock().insert(name, attempt.clone());

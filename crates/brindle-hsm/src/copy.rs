@@ -191,7 +191,8 @@ impl Copier<'_> {
         Ok(())
     }
 
-    /// Copies the current copy of a file into a new one without a name, durably. Its number, and its handle, which keeps it.
+    /// Copies the current copy of a file into a new file without a name, durably. Returns the inode number, and the handle, which keeps
+    /// the file.
     pub async fn restore(&self, work: &HsmWork) -> Result<(Ino, u64)> {
         let copy = work.copy.ok_or_else(|| Fault::new(Code::Bug).why("a released file without a copy"))?;
         let source = self.attempt.until(self.archive.open_copy(work.ino, copy)).await?;

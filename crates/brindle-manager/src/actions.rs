@@ -1,4 +1,4 @@
-//! What a person asks for by click: a plan first, then a task with its progress and its result.
+//! Actions that a person asks for by click: a plan first, then a task with its progress and its result.
 //!
 //! A plan comes from whoever would carry it out (the MGS with `is_dry_run`), by the functions that the commands call too.
 
@@ -16,7 +16,7 @@ use brindle_wire::mgs::shared::{SharedChange, SharedTarget};
 use crate::cluster::Managed;
 use crate::plan::PlanView;
 
-/// What can be asked of a target.
+/// An action on a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Serve it.
@@ -170,7 +170,7 @@ async fn shared_way(
     };
     let change = match action {
         Action::Start | Action::Stop => SharedChange::Want { target, is_wanted: action == Action::Start },
-        // Nobody can vouch by click that a host is off: that stays with the command.
+        // A click cannot vouch that a host is off: only the command can.
         Action::Failover | Action::Failback => {
             SharedChange::Move { target, to: to.clone(), is_owner_off: false }
         }

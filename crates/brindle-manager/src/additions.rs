@@ -1,4 +1,4 @@
-//! What a cluster grows by: tokens for hosts that are to join, and targets on hosts that have joined.
+//! Growth of a cluster: tokens for hosts that are to join, and targets on hosts that have joined.
 
 use brindle_admin::hosts::{self, HOSTED_LIMIT_MS, NewTokenView, until_hosted};
 use brindle_admin::place::Place;

@@ -1,4 +1,5 @@
-//! Burst buffers: what the orchestrator on this host tells, and what is asked of it. It is reached over its local socket, as `brindle bb` does.
+//! Burst buffers: state of the orchestrator on this host, and requests to it. The manager reaches the orchestrator over its local socket,
+//! as `brindle bb` does.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -84,9 +85,10 @@ struct Told {
 #[derive(Clone, Debug)]
 pub struct Orchestrator {
     socket: PathBuf,
-    /// Held while it is asked what there is: one that does not answer keeps one thread, and not one for each browser.
+    /// Held while the orchestrator is asked for its state: an orchestrator that does not answer then keeps one thread, and not one for each
+    /// browser.
     telling: Arc<Mutex<()>>,
-    /// One for each thread that waits until something is done, also where the task was given up.
+    /// Permits of the threads that wait until a request is done, also where the task was given up.
     doing: Arc<Semaphore>,
 }
 

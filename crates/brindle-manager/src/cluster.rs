@@ -58,7 +58,7 @@ pub struct Daemon {
 /// Where a cluster is.
 #[derive(Clone, Debug)]
 pub enum At {
-    /// It is known by the addresses of its MGS.
+    /// The addresses of its MGS identify the cluster.
     Place(Place),
     /// The development cluster in this directory.
     Dev(PathBuf),
@@ -73,7 +73,7 @@ pub struct DevProcesses(Vec<DevProcess>);
 pub struct DevProcess {
     /// `ost0`.
     pub name: String,
-    /// Its target.
+    /// Target of the server.
     pub target: TargetId,
     /// The host whose process it shares; `None` where it has one of its own.
     pub host: Option<String>,
@@ -162,7 +162,7 @@ impl Managed {
             Spaces::of(&self.servers, &place),
             self.servers.hosts(&place)
         );
-        // What a target does not tell of its space it tells in the report; hosts are known only where there is an authority.
+        // The report has the space of targets that do not tell it themselves; hosts are known only where there is an authority.
         Ok(Asked { report: report?, spaces: spaces.ok(), hosts: hosts.ok(), dev })
     }
 
@@ -198,7 +198,7 @@ impl Managed {
     }
 }
 
-/// Adds the servers and mounts of a development cluster. One process of a host serves all its targets.
+/// Adds the servers and mounts of a development cluster. The process of a host serves all targets of the host.
 fn add_dev(cluster: Option<&Cluster>, add: &mut impl FnMut(String, &str, &str, &str)) {
     let Some(cluster) = cluster else { return };
     let this_machine = brindle_host::name();

@@ -101,7 +101,7 @@ pub struct LiveEvent {
     pub data: Arc<str>,
 }
 
-/// What a manager is told at its start.
+/// Start parameters of a manager.
 pub struct Settings {
     /// Whether browsers reach it through TLS.
     pub is_secure: bool,
@@ -121,7 +121,7 @@ pub struct Settings {
 pub struct Manager {
     /// Time, tasks.
     pub seams: Seams,
-    /// Its cluster.
+    /// Cluster of the manager.
     pub managed: Managed,
     /// Who may log in.
     pub users: Users,
@@ -141,11 +141,11 @@ pub struct Manager {
     pub tasks: Tasks,
     /// Whether browsers reach it through TLS.
     pub is_secure: bool,
-    /// What a site's monitoring shows.
+    /// Token that a site's monitoring shows.
     pub monitoring_token: MonitoringToken,
-    /// Its own numbers.
+    /// Metrics of the manager itself.
     pub registry: Registry,
-    /// What is wrong, and what was.
+    /// Present and past alerts.
     pub alerts: Alerts,
     notifier: Notifier,
     reported: Mutex<Option<Reported>>,

@@ -23,7 +23,7 @@ pub struct PoolReq {
     pub dry_run: bool,
 }
 
-/// What can be done to a pool.
+/// An action on a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// Make it, with OSTs.

@@ -69,7 +69,7 @@ pub struct QuotaReport {
     pub quotas: Vec<QuotaView>,
     /// Owners that found no room.
     pub left_out: u64,
-    /// There are so many owners that not all were looked at.
+    /// Whether there are so many owners that not all were looked at.
     pub has_more: bool,
 }
 

@@ -9,7 +9,7 @@ use brindle_wire::oss::scrub::ScrubOrder;
 use crate::cluster::Managed;
 use crate::plan::PlanView;
 
-/// What can be asked of a scrub.
+/// An action on a scrub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// Begin a pass, or go on with one.

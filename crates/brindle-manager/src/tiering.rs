@@ -118,9 +118,9 @@ impl std::str::FromStr for Verb {
 /// Request of a person.
 #[derive(Clone, Debug)]
 pub struct Asked {
-    /// What.
+    /// Action.
     pub verb: Verb,
-    /// Of what.
+    /// Object of the action.
     pub what: What,
     /// The archive; 0 for the one that a file has, or the first.
     pub archive: u32,

@@ -1,5 +1,5 @@
-//! What is in the file system, by one look at all of it: sizes, ages, states of tiering, the largest directories and files. Made when
-//! somebody asks for it, and kept in the manager's directory.
+//! Usage of the file system, by one scan of all of it: sizes, ages, states of tiering, the largest directories and files. A scan is
+//! made when somebody asks for it, and kept in the manager's directory.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};

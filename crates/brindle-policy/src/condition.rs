@@ -1,7 +1,6 @@
 //! Conditions: criteria joined by `and`, `or` and `not`, and classes joined by `union`, `inter` and `not`.
 //!
-//! A condition says yes, no, or that it is not known. `not` of what is not known is not known, and what is not known never makes a
-//! policy act.
+//! The result of a condition is yes, no, or unknown. `not` of unknown is unknown, and a policy never acts on an unknown result.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -30,9 +29,9 @@ pub enum Condition {
     Class(String, Pos),
     /// The opposite.
     Not(Box<Condition>),
-    /// Both.
+    /// Conjunction: holds if both conditions hold.
     And(Box<Condition>, Box<Condition>),
-    /// At least one.
+    /// Disjunction: holds if at least one condition holds.
     Or(Box<Condition>, Box<Condition>),
 }
 
@@ -80,15 +79,15 @@ pub enum Field {
     Group,
     /// Where it lies: in this directory, at any depth, or the directory itself.
     Tree,
-    /// Its path.
+    /// Path of the entry.
     Path,
-    /// Its name.
+    /// Name of the entry.
     Name,
-    /// Its name, without regard to upper and lower case.
+    /// Name of the entry, without regard to upper and lower case.
     NameNoCase,
-    /// Its type.
+    /// Type of the entry.
     Type,
-    /// Pool of its layout.
+    /// Pool of the entry's layout.
     Pool,
     /// An extended attribute.
     Xattr(String),

@@ -54,11 +54,11 @@ pub struct Entry {
 /// An extended attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Xattr {
-    /// There is none.
+    /// The entry has no such attribute.
     None,
-    /// Its value.
+    /// Value of the attribute.
     Value(String),
-    /// There is one, and its value is not known: it is too long or no UTF-8.
+    /// The attribute exists, but its value is not known: it is too long or no UTF-8.
     Unknown,
 }
 

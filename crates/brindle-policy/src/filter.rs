@@ -1,7 +1,7 @@
 //! The part of a condition that the MDT compares itself, so that a scan answers with few entries.
 //!
-//! A filter lets through at least everything that a condition may hold for; the condition decides. What the MDT cannot compare is taken to
-//! hold, on both sides of a `not`.
+//! A filter passes every entry for which the condition may hold; the condition then decides. A term that the MDT cannot compare is taken
+//! to hold, on both sides of a `not`.
 
 use std::collections::BTreeMap;
 

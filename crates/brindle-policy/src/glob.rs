@@ -1,4 +1,4 @@
-//! Wildcards of paths and names: `*` and `?` stand for what is in one name, `**` also for slashes, `[...]` for one of some characters.
+//! Wildcards of paths and names: `*` and `?` match within one name, `**` also matches slashes, `[...]` matches one of some characters.
 
 /// Longest pattern that is taken, in characters.
 pub const PATTERN_MAX: usize = 1024;

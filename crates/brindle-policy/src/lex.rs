@@ -21,7 +21,7 @@ pub const TEXT_BYTES_MAX: usize = 4 << 20;
 pub struct Pos {
     /// The file.
     pub file: Arc<str>,
-    /// Its line, from 1.
+    /// Line of the position, from 1.
     pub line: u32,
     /// The character in the line, from 1.
     pub column: u32,
@@ -62,7 +62,7 @@ pub enum Kind {
 pub struct Token {
     /// Kind of the word.
     pub kind: Kind,
-    /// Its text, without quotes and with variables replaced.
+    /// Text of the token, without quotes and with variables replaced.
     pub text: String,
     /// Where it begins.
     pub pos: Pos,
@@ -107,7 +107,7 @@ pub struct Text {
     pub name: String,
     /// The directory of its includes.
     pub dir: String,
-    /// Its text.
+    /// Text of the file.
     pub text: String,
 }
 

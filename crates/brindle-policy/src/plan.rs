@@ -24,7 +24,7 @@ pub enum Verdict {
         /// The rule, by its place among the policy's.
         rule: usize,
     },
-    /// Nothing is done.
+    /// The entry is left alone.
     Leave(Leave),
 }
 
@@ -41,7 +41,7 @@ pub enum Leave {
     Condition(usize),
     /// Whether the rule's condition holds is not known.
     Unknown(usize),
-    /// One of the newest versions, which the class keeps.
+    /// The entry belongs to one of the newest versions, which the class keeps.
     Kept(String),
     /// The action would do nothing, or be refused.
     Pointless(&'static str),
@@ -110,7 +110,7 @@ impl<'a> Judge<'a> {
         if self.policy.scope.eval(entry, &context) != Some(true) {
             return Err(Leave::Scope);
         }
-        // What may have to be left alone is left alone.
+        // An entry for which an `ignore` condition may hold is left alone.
         if let Some(ignore) =
             self.policy.ignore.iter().find(|ignore| ignore.eval(entry, &context) != Some(false))
         {

@@ -1,6 +1,7 @@
 //! Blocks to classes, policies, rules and triggers.
 //!
-//! Robinhood 2.5 and 3 are read alike. What is neither carried out nor on the list of ignored blocks and keys is refused with its place.
+//! Robinhood 2.5 and 3 are read alike. A block or key that is neither carried out nor on the list of ignored ones is refused with its
+//! place.
 
 mod define;
 mod ignored;
@@ -48,7 +49,7 @@ pub struct Program {
 /// A class of files.
 #[derive(Clone, Debug)]
 pub struct Class {
-    /// Its name as it was written.
+    /// Name of the class as it was written.
     pub name: String,
     /// Where it is defined.
     pub pos: Pos,
@@ -85,7 +86,7 @@ impl Action {
         matches!(self, Action::RemoveCopy | Action::Unlink | Action::Rmdir | Action::Command(_))
     }
 
-    /// Its name, for people.
+    /// Name of the action, for people.
     pub fn name(&self) -> &'static str {
         match self {
             Action::Archive => "archive",
@@ -117,7 +118,7 @@ pub enum Order {
 /// A policy.
 #[derive(Clone, Debug)]
 pub struct Policy {
-    /// Its name, in lower case.
+    /// Name of the policy, in lower case.
     pub name: String,
     /// Where its rules are.
     pub pos: Pos,
@@ -127,7 +128,7 @@ pub struct Policy {
     pub action: Action,
     /// Entries that it leaves alone.
     pub ignore: Vec<Condition>,
-    /// Its rules, in order; the one named `default` is last.
+    /// Rules of the policy, in order; the one named `default` is last.
     pub rules: Vec<Rule>,
     /// When it runs.
     pub triggers: Vec<Trigger>,
@@ -146,7 +147,7 @@ impl Policy {
 /// A rule.
 #[derive(Clone, Debug)]
 pub struct Rule {
-    /// Its name.
+    /// Name of the rule.
     pub name: String,
     /// Where it is.
     pub pos: Pos,
@@ -154,9 +155,9 @@ pub struct Rule {
     pub targets: Vec<String>,
     /// The condition that an entry must meet.
     pub condition: Condition,
-    /// Its own action.
+    /// Action of the rule, in place of the policy's.
     pub action: Option<Action>,
-    /// Its own archive.
+    /// Archive of the rule, in place of the policy's.
     pub archive: Option<u32>,
 }
 

@@ -13,9 +13,9 @@ const EXPRESSIONS: [&str; 5] = ["condition", "definition", "scope", "ignore", "w
 /// A block.
 #[derive(Clone, Debug)]
 pub struct Block {
-    /// Its key word, as it was written.
+    /// Key word of the block, as it was written.
     pub key: Token,
-    /// Its title, where it has one.
+    /// Title of the block, where it has one.
     pub title: Option<Token>,
     /// The statements in the block.
     pub body: Body,
@@ -44,9 +44,9 @@ pub enum Item {
 /// A setting.
 #[derive(Clone, Debug)]
 pub struct Set {
-    /// Its key.
+    /// Key of the setting.
     pub key: Token,
-    /// Its values, at least one.
+    /// Values of the setting, at least one.
     pub values: Vec<Value>,
 }
 

@@ -1,7 +1,7 @@
 //! Versions of checkpoints: the newest ones stay in the fast tier, and an older one may go to the archive as soon as a newer one is begun.
 //!
-//! A class has a pattern such as `ckpt.{n}`: the number in the path is the version, what stands before it is the series. So a version may
-//! be one file (`/run/ckpt.0007.h5`) or a directory of files (`/run/ckpt.0007/rank3`).
+//! A class has a pattern such as `ckpt.{n}`: the number in the path is the version, the text before it is the series. A version may be one
+//! file (`/run/ckpt.0007.h5`) or a directory of files (`/run/ckpt.0007/rank3`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ pub const KEEP_MAX: u64 = 1000;
 /// How versions are told apart, and how many are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Versions {
-    /// So many of the newest stay.
+    /// Number of newest versions that stay.
     pub keep: u64,
     before: String,
     behind: String,
@@ -62,7 +62,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Nothing yet.
+    /// State before any version was seen.
     pub fn new(versions: Versions) -> Seen {
         Seen { versions, newest: BTreeMap::new(), is_whole: true }
     }

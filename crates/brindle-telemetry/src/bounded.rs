@@ -1,5 +1,5 @@
-//! A listener whose connections are few and end: whoever holds metrics ports open takes no descriptors from the clients of
-//! the file system.
+//! A listener with few connections, each of which ends in bounded time. A client that holds metrics ports open therefore
+//! takes no descriptors from the clients of the file system.
 
 use std::io;
 use std::net::SocketAddr;

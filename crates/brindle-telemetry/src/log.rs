@@ -3,8 +3,8 @@
 //! The level comes from `BRINDLE_LOG` (`info` by default; `debug`, or a filter such as `warn,brindle_mds=debug`).
 //! Values with blanks, quotes or line ends are quoted and escaped, so that a line stays a line.
 //!
-//! The same warning or error is written at most once a minute ([`Limiter`]), with the number of those that were left out. Nobody has to think
-//! of it who logs in a loop.
+//! A repeated warning or error is written at most once a minute ([`Limiter`]), with the number of lines that were left out. Callers may
+//! therefore log in a loop.
 
 use std::fmt::{self, Write as _};
 use std::io;
@@ -68,7 +68,7 @@ pub fn init(open: Option<Open>) -> Result<(), String> {
     if installed.is_ok() {
         FILTER.get_or_init(|| Filter { handle, text: Mutex::new(filter) });
     }
-    // Another subscriber that is in place stays there.
+    // A subscriber that is already in place stays there.
     Ok(())
 }
 

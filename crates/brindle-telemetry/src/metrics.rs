@@ -130,7 +130,7 @@ enum Source {
     Gauge(Gauge),
     Histogram(Histogram),
     Read(Kind, Box<dyn Fn() -> f64 + Send + Sync>),
-    /// One series for each value of a label.
+    /// A series for each value of a label.
     List(Kind, String, Box<List>),
 }
 

@@ -142,7 +142,7 @@ fn teeth(_: u64, _: &[&str]) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Looks for each planted bug in turn. One line each, in the columns that `cargo xtask sim-teeth` reads.
+/// Looks for each planted bug in turn. Each bug has a line, in the columns that `cargo xtask sim-teeth` reads.
 #[cfg(feature = "teeth")]
 fn teeth(seeds_max: u64, names: &[&str]) -> ExitCode {
     std::panic::set_hook(Box::new(|_| {}));
@@ -192,7 +192,8 @@ mod planted {
     /// Whether a seed holds without any bug, by seed and name of the plan.
     pub type Holds = BTreeMap<(u64, &'static str), bool>;
 
-    /// The aim under which a bug bites. It names a kind of trouble; work and faults know nothing of the bug.
+    /// The aim under which a bug bites. The aim names a kind of trouble; work and faults know nothing of the
+    /// bug.
     fn aim_of(name: &str) -> Aim {
         match name {
             "mds_destroy_before_durable" | "mds_number_reuse" => Aim::Names,

@@ -17,7 +17,8 @@ use crate::history::History;
 /// Longest list of one kind that is reported.
 const SHOWN_MAX: usize = 5;
 
-/// Kills every server and looks at its disk. Nothing may be left of what nobody has open.
+/// Kills every server and looks at its disk. Files without a name that nobody has open must have
+/// left no trace.
 pub fn disks(cluster: &SimCluster, history: &History) {
     let world = cluster.world();
     let servers = cluster.servers();

@@ -2,7 +2,7 @@
 //! services over simulated seams.
 //!
 //! A server node formats its target once; each of its incarnations starts the service again, as a supervisor of a
-//! real host would, until it runs. Invariant: whatever a service keeps outside its disk dies with its node.
+//! real host would, until it runs. Invariant: state that a service keeps outside its disk dies with its node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};

@@ -1,7 +1,7 @@
 //! The driver of faults: draws them from the seed, and brings everything back.
 //!
-//! Servers and clients that went down are restarted by [`Chaos::supervise`], whoever took them down. Invariant: a power
-//! cut is in the history before anything runs on what it left.
+//! Servers and clients that went down are restarted by [`Chaos::supervise`], whatever took them down. Invariant: a power cut is in the
+//! history before any process runs on the disks that it left.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -320,7 +320,8 @@ impl Chaos {
         self.seams.sleep_ms(1_000).await;
     }
 
-    /// An OST has no room for a while. One always has: whoever is told that nobody has is told wrong.
+    /// Takes all space of an OST for a while. At least one OST always keeps space: a client that is told that no OST has space is told
+    /// wrong.
     fn fill_up(&self) {
         let osts = self.cluster.osts();
         let free = |name: &&String| !self.full.lock().contains(*name);

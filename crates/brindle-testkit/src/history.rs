@@ -1,4 +1,4 @@
-//! [`History`]: what clients asked, when, and what they were told; kept outside the cluster, as the witness against it.
+//! [`History`]: the requests of clients, their times and their answers; kept outside the cluster, as the witness against it.
 //!
 //! Called by every workload. Times are the world's own. An operation whose client died, or whose answer was a failure
 //! of the system, has an unknown outcome. Invariant: an entry is ended at most once.

@@ -22,7 +22,7 @@ const PAGE_BYTES: u64 = 4096;
 struct Kept {
     /// Pages by inode and number.
     pages: BTreeMap<(Ino, u64), Arc<Vec<u8>>>,
-    /// Sizes as they were last seen. One that is too small only makes a read ask.
+    /// Sizes as they were last seen. A size that is too small only makes a read ask.
     sizes: BTreeMap<Ino, u64>,
 }
 

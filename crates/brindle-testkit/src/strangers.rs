@@ -1,8 +1,8 @@
-//! Callers that may not do what they ask for: an MDT that was replaced, a mount that asks for what servers ask for, a host that takes the
+//! Callers that may not do what they ask for: an MDT that was replaced, a mount that makes requests of servers, a host that takes the
 //! session of another.
 //!
-//! [`try_all`] runs once at the end of each seed, before the last looks, so that harm which was done shows there, too. Property: every
-//! request is refused, with a code that says that the caller may not.
+//! [`try_all`] runs once at the end of each seed, before the last checks, so that the checks also find harm that was done. Property:
+//! every request is refused, with a code that says that the caller may not.
 
 use std::sync::Arc;
 

@@ -71,7 +71,7 @@ impl Mount {
     }
 }
 
-/// An OST that has restarted knows of nobody's pages. It says so to the first writer, and to nobody after that: the
+/// A restarted OST does not know which clients have pages. The OST says so to the first writer, and to nobody after that: the
 /// writer's own pages have to go as well.
 #[test]
 fn pages_of_the_first_writer_after_a_restart_of_the_ost_are_dropped_too() {
@@ -181,8 +181,8 @@ fn an_open_that_returns_before_one_that_was_answered_before_it_shows_no_old_page
 /// Number of ways in which a growing file gets its next bytes to the servers.
 const WAYS: u64 = 4;
 
-/// A kernel takes the size that a LOOKUP tells for the size of the file: none may be from before a write that has returned.
-/// Whatever tells the MDT of the write meanwhile, or does not.
+/// A kernel takes the size that a LOOKUP returns for the size of the file. No returned size may be older than a write that has
+/// returned, by whatever way the MDT hears of the write, or does not.
 #[test]
 fn a_name_that_is_looked_up_knows_what_was_written_before() {
     const WRITES: u64 = 300;
@@ -236,8 +236,8 @@ fn a_name_that_is_looked_up_knows_what_was_written_before() {
     }
 }
 
-/// A mount that has no file open hears of no writes. Its read-ahead bytes must be gone when it opens the file
-/// again, whatever handles of an older session programs still hold.
+/// A mount that has no file open hears of no writes. The mount's read-ahead bytes must be gone when it opens the file again, whatever
+/// handles of an older session programs still hold.
 #[test]
 fn what_was_read_ahead_goes_with_the_last_live_handle() {
     const LEN: usize = 65_536;

@@ -135,7 +135,7 @@ fn a_loss_found_by_an_fsync_that_is_given_up_is_told_by_the_next() {
             let stripe =
                 StripePolicy { count: Some(2), size_bytes: Some(STRIPE as u32), ..StripePolicy::default() };
             client.set_stripe(&Ctx::root(), opened.attr.ino, Some(stripe.into())).await.unwrap();
-            // Another client may write the file: no bytes are kept to be written again.
+            // A second client may write the file: no bytes are kept to be written again.
             other.open(&Ctx::root(), opened.attr.ino, access, false).await.unwrap();
             for at in [0, STRIPE] {
                 write(&client, &Ctx::root(), opened.handle, at, b"acknowledged").await;
@@ -199,7 +199,7 @@ fn an_fsync_through_a_handle_opened_after_a_loss_tells_of_it_once() {
         .run_until(RUN_MS, async {
             let write = WriteIn { offset: 6, data: b" and buffered".to_vec().into(), ..WriteIn::default() };
             client.write(&ctx, writer, write).await.unwrap();
-            // Another client opens the file: the session of the silent client is ended.
+            // A second client opens the file: the session of the silent client is ended.
             let other = SimCluster::mount(&other).await;
             let access = Access { read: true, write: true, truncate: false, execute: false };
             other.open(&ctx, ino, access, false).await.unwrap();
@@ -504,7 +504,7 @@ fn what_waits_in_the_buffer_goes_to_the_ost_that_promised_room_when_the_file_goe
                 let direct =
                     WriteIn { offset, data: vec![3; 4096].into(), direct: true, ..WriteIn::default() };
                 match client.write(&ctx, handle, direct).await {
-                    // There may be no room for the bytes that have to move as well; this write is told so.
+                    // If the bytes that have to move as well find no space, this write is told so.
                     Ok(_) | Err(Fault { code: Code::OstFull, .. }) => {}
                     Err(fault) => panic!("seed {seed}: {fault}"),
                 }

@@ -1,4 +1,4 @@
-//! Files of several objects, and files whose objects change: what programs see of them is the file, whatever lies where.
+//! Files of several objects, and files whose objects change: programs see the contents of the file, wherever its bytes lie.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 

@@ -1,5 +1,5 @@
-//! Bytes that an OST lost in a power cut are written again by the client that kept them, and never come to lie over newer
-//! ones: of others that write the file by now, or of its own.
+//! Bytes that an OST lost in a power cut are written again by the client that kept them. Such bytes never come to lie
+//! over newer bytes: neither of others that write the file by now, nor of the client itself.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -119,7 +119,7 @@ fn bytes_of_a_closed_writer_never_undo_the_writes_of_others() {
     kept.cluster.world().end();
 }
 
-/// Another client writes the last piece anew while all pieces are written again; returns the final byte.
+/// A second client writes the last piece anew while all pieces are written again; returns the final byte.
 fn written_meanwhile(by_other: bool, after_ms: u64) -> u8 {
     let kept = Kept::new();
     kept.cut_power();
@@ -183,9 +183,8 @@ fn bytes_that_were_synced_by_their_write_are_not_undone_by_older_ones() {
 /// Travel time of frames: a cut must find some on their way.
 const LATENCY_US: u64 = 10_000;
 
-/// A move of the file gives up waiting for bytes that are being written again, because their OST is out of
-/// the writer's reach. Another client writes all of the file anew and syncs it, as soon as that is possible.
-/// Returns the final byte.
+/// A move of the file gives up waiting for bytes that are being written again, because their OST is out of the writer's
+/// reach. A second client writes all of the file anew and syncs it, as soon as that is possible. Returns the final byte.
 fn written_after_a_move_was_called_off(after_ms: u64) -> Vec<u8> {
     let kept = Kept::on(2);
     let (other, ino) = (kept.other.clone(), kept.ino);

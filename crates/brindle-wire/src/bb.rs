@@ -1,8 +1,7 @@
 //! Messages between the orchestrator of burst buffers and the agents of compute nodes (design note 029).
 //!
-//! An agent connects to the orchestrator and registers ([`NodeRegisterReq`]). The orchestrator sends its orders ([`NodeOrderReq`]) over the same
-//! connection, as notices. So nothing listens on a compute node, and an order can only come from whoever has proven to be a server of the
-//! cluster.
+//! An agent connects to the orchestrator and registers ([`NodeRegisterReq`]). The orchestrator sends its orders ([`NodeOrderReq`]) over the
+//! same connection, as notices. A compute node therefore listens at no port, and only a proven server of the cluster can send it an order.
 
 use brindle_types::{Nid, TargetId};
 use serde::{Deserialize, Serialize};

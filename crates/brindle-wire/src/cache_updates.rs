@@ -1,9 +1,9 @@
-//! CacheUpdates: what the answer of an MDT tells its caller beside itself.
+//! Cache updates: names and attributes that the answer of an MDT carries for its caller's cache.
 //!
-//! An answer that found or changed names and inodes also says what they look like now, so that the caller can answer
-//! from its own memory for as long as it holds the lease of the directory (`docs/design/005-directory-leases.md`). CacheUpdates
-//! lie behind the outcome in the body of a reply; the header has their length. They are no part of the outcome: a request
-//! that is answered again from the reply cache comes without them.
+//! An answer that found or changed names and inodes also carries their present state, so that the caller can answer from its
+//! own cache for as long as it holds the lease of the directory (`docs/design/005-directory-leases.md`). Cache updates lie
+//! behind the outcome in the body of a reply; the header has their length. The outcome does not contain them: a request that is
+//! answered again from the reply cache comes without cache updates.
 
 use brindle_types::{Attr, FileType, Ino};
 use serde::{Deserialize, Serialize};

@@ -1,7 +1,7 @@
 //! Messages with extreme numbers, for tests of whoever answers them: each number of a message in turn, and many at once.
 //!
-//! A message is deserialised from a [`Maker`], which invents a value for whatever is asked for. So a new field, or a new message, is tried
-//! without anybody thinking of it.
+//! A message is deserialised from a [`Maker`], which invents a value for whatever is asked for. A new field, or a new message, is
+//! therefore tried without anybody thinking of it.
 
 use serde::de::value::Error;
 use serde::de::{

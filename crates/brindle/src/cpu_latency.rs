@@ -1,10 +1,10 @@
 //! Keeps the processors of this machine out of sleep while requests come thick and fast.
 //!
-//! A request of a file system passes from thread to thread: program, daemon, server, and back. Where a processor has gone
-//! to sleep for the microseconds in between, waking it costs more than the work: in a virtual machine, where sleep goes
-//! through the hypervisor, 30 to 60 us a time (docs/design/006-processors-awake.md). The kernel has a request for this, the
-//! file `/dev/cpu_dma_latency`: as long as a process holds it open, no processor goes to a sleep from which it needs longer
-//! than what was written there. It ends with the process, however that ends.
+//! A request of a file system passes from thread to thread: program, daemon, server, and back. Where a processor has gone to
+//! sleep for the microseconds in between, waking it costs more than the work: in a virtual machine, where sleep goes through
+//! the hypervisor, 30 to 60 us a time (docs/design/006-processors-awake.md). The kernel has a request for this, the file
+//! `/dev/cpu_dma_latency`: as long as a process holds it open, no processor goes to a sleep from which it needs longer than
+//! what was written there. The request ends with the process, however the process ends.
 //!
 //! Invariant: held only while this process takes requests, and for [`LOOK`] after.
 
@@ -21,7 +21,8 @@ use brindle_stdx::request_rate::{self, BEATS_PER_WAKE};
 const REQUEST: &str = "/dev/cpu_dma_latency";
 /// Says how processors sleep here.
 const IDLE_DRIVER: &str = "/sys/devices/system/cpu/cpuidle/current_driver";
-/// The idle driver of virtual machines. Its sleep takes its time in the hypervisor, whatever it says of itself.
+/// The idle driver of virtual machines. A sleep by this driver takes time in the hypervisor, whatever latency the driver
+/// states.
 const VIRTUAL: &str = "haltpoll";
 /// Longest time to wake up elsewhere: leaves the lightest sleep (C1), in which processors keep cool, and not those that take
 /// a tenth of a millisecond to leave.

@@ -1,7 +1,7 @@
-//! `dacctl`: what Slurm's plug-in `burst_buffer/datawarp` calls, with its arguments, its JSON and its exit codes.
+//! `dacctl`: the command that Slurm's plug-in `burst_buffer/datawarp` calls, with DataWarp's arguments, JSON and exit codes.
 //!
-//! What goes wrong is printed on standard output, because Slurm shows that to the user, and the exit code is 1. The orchestrator does
-//! the work ([`crate::bb`]); while it starts anew, this waits for it.
+//! Errors are printed on standard output, because Slurm shows that to the user, and the exit code is 1. The orchestrator does the work
+//! ([`crate::bb`]); while it starts anew, `dacctl` waits for it.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};

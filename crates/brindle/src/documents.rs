@@ -20,7 +20,7 @@ pub fn all() -> Vec<Entry> {
     [of_clusters(), others()].concat()
 }
 
-/// Those of the manager, burst buffers and clusters.
+/// Documents of the manager, burst buffers and clusters.
 fn of_clusters() -> Vec<Entry> {
     vec![
         entry::<brindle_manager::alerts::store::AlertsView>(),
@@ -58,7 +58,7 @@ fn of_clusters() -> Vec<Entry> {
     ]
 }
 
-/// Those of single machines, of files, and of what is done for a while.
+/// Documents of single machines, of files, and of measurements over a time.
 fn others() -> Vec<Entry> {
     vec![
         entry::<changelog::ChangelogView>(),

@@ -61,7 +61,7 @@ pub fn warn(fault: &Fault) {
 pub fn usage(e: &clap::Error) -> ExitCode {
     let printed = e.print();
     if e.use_stderr() {
-        // Nothing helps against a closed standard error.
+        // A closed standard error cannot be reported anywhere.
         return codes::USAGE.into();
     }
     let failed = printed.err().filter(|e| e.kind() != std::io::ErrorKind::BrokenPipe);

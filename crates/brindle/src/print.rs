@@ -1,7 +1,8 @@
-//! Printing of commands, without a panic where it cannot be printed.
+//! Printing of commands. A failed write is no panic.
 //!
-//! These macros stand in for those of the standard library in this whole crate. A reader who has gone (`| head`) ends the
-//! output quietly; any other error is kept until the command has done its work, and is its error then ([`failed`]).
+//! The macros of this module stand in for those of the standard library in the whole crate. A reader who has gone (`|
+//! head`) ends the output quietly; any other error is kept until the command has done its work, and is its error then
+//! ([`failed`]).
 
 use std::fmt;
 use std::io::{self, Write};
@@ -62,7 +63,7 @@ impl<W: Write> fmt::Write for Raw<W> {
 
 /// Prints on standard error.
 pub fn err(text: fmt::Arguments<'_>) {
-    // There is no third place for the message.
+    // Standard error was the last place for the message.
     let _ = fmt::write(&mut Raw { out: io::stderr().lock(), error: None }, text);
 }
 

@@ -1,6 +1,7 @@
-//! `brindle support bundle`: what somebody needs to know who helps from afar, in one file: states, numbers, versions, logs.
+//! `brindle support bundle`: a file for somebody who helps from afar: states, numbers, versions, logs.
 //!
-//! A bundle is made when something is wrong. So whatever cannot be had is noted in it, and the rest is taken all the same.
+//! A bundle is made when something is wrong. Each part that cannot be had is therefore noted in the bundle, and the other parts are
+//! taken all the same.
 
 use std::collections::BTreeMap;
 use std::fs;

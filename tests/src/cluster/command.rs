@@ -42,8 +42,8 @@ impl fmt::Display for Output {
 /// Starts commands for a test whose threads have files of the file system open.
 ///
 /// A process made by fork has copies of these descriptors until it becomes the command, and closing a copy asks the
-/// file system (FLUSH), which may wait for the very server that the command is to start. So commands are children of a
-/// shell that was started before any file was opened.
+/// file system (FLUSH), which may wait for the very server that the command is to start. Commands are therefore
+/// children of a shell that was started before any file was opened.
 pub struct Starter {
     shell: Child,
     orders: Option<ChildStdin>,

@@ -122,7 +122,7 @@ fn a_thousand_cold_reads_are_told_with_four_requests(cluster: &Cluster) {
     let least = FILES.div_ceil(REQUEST_FILES) as u64;
     let ticks = 2 * ((now_s() - begun) as u64 / 4);
     assert!((least..=least + ticks).contains(&told), "{told} requests");
-    // Another file is told; those that were read before are not told again with it.
+    // The read of a further file is reported; the files that were read before are not reported again with it.
     for n in 0..=FILES {
         drop(fs::read(dir.join(name(n))).unwrap());
     }

@@ -12,7 +12,7 @@ use crate::records::{Piece, RECORD, pieces, record};
 /// Writers of one log.
 pub const WRITERS: u64 = 3;
 
-/// One writer.
+/// A writer.
 pub struct AppendWorker {
     name: String,
     ground: Ground,

@@ -45,7 +45,7 @@ impl Site {
         site
     }
 
-    /// The same, with a brick on h2 and on h3.
+    /// Like `up`, with a brick on h2 and on h3.
     fn with_bricks(name: &str) -> Site {
         let site = Site::up(name);
         for host in ["h2", "h3"] {
@@ -127,7 +127,7 @@ impl Site {
         brindle(&self.cluster, "h1", &format!("bb create --capacity {size} --user {UID} {name}"))
     }
 
-    /// What a host has of buffers: slices in its brick, loop devices over them, server processes.
+    /// Resources of buffers on a host: slices in its brick, loop devices over them, server processes.
     fn left_on(&self, host: &str) -> String {
         let script = format!(
             "ls {BRICK}/brindle-bb | grep -v owner; ls /var/lib/brindle/bb-agent/slices 2>/dev/null; \
@@ -262,14 +262,14 @@ fn a_host_that_is_down_gives_no_slices_and_its_own_are_free_when_it_says_so() {
     let made = site.create("p", "64MiB");
     assert!(made.ok(), "{made}");
     site.kill_host("h3");
-    // Nobody knows yet that the host is dead: the buffer is made on the other one.
+    // The orchestrator does not know yet that the host is dead: the buffer is made on the other one.
     let made = site.create("q", "64MiB");
     assert!(made.ok(), "{made}");
     let of_q = site.buffers("q");
     let live: Vec<_> = of_q.iter().filter(|b| b["state"] == "ready").collect();
     assert_eq!(Site::hosts_of(live[0]), ["h2"], "{of_q:?}");
     assert_eq!(site.brick("h3-brick")["state"], "away");
-    // What is free there is nobody's to have.
+    // Free space on the dead host's brick counts as unavailable.
     let refused = site.create("r", "64MiB");
     let why = "more are free on hosts that cannot be used now: h3";
     assert!(!refused.ok() && refused.text.contains("E7003") && refused.text.contains(why), "{refused}");
@@ -278,7 +278,7 @@ fn a_host_that_is_down_gives_no_slices_and_its_own_are_free_when_it_says_so() {
     // 128 MiB of h2: 32 of p, 64 of q, and 32 of a q whose part on h3 is awaited.
     let free = if half_tried { 0 } else { 2 };
     assert!(pools.contains(&format!("\"free\":{free}}}")), "{pools}");
-    // It is not destroyed without its host, and nothing of it is free.
+    // The buffer is not destroyed without its host, and none of its space is free.
     let destroyed = done(&site.cluster, "h1", "bb destroy --yes p");
     assert!(destroyed.contains("is being destroyed") && destroyed.contains("h3"), "{destroyed}");
     let p = site.buffers("p").remove(0);

@@ -154,7 +154,7 @@ fn buffers_are_mounted_on_other_hosts_by_agents_that_may_die() {
     );
     assert_eq!(site.node("h2")["buffers"], serde_json::json!(["7"]));
     site.a_stranger_cannot_mount("7");
-    // The agent of h3 dies. Its mounts go on; the job ends, and its buffer waits for h3 alone.
+    // The agent of h3 dies. The agent's mounts go on; the job ends, and its buffer waits for h3 alone.
     site.kill_agent("h3");
     said(&site.cluster, "h3", &format!("echo more >> {at}/h3"));
     let post = brindle(&site.cluster, "h1", "dacctl post_run --token 7");
@@ -255,7 +255,7 @@ impl Site {
         until("a clean node", || self.mounted("h3").is_empty());
         assert_eq!(size(self), before);
         self.ends("8", &[("h3", "three")]);
-        // Its writer has lost its file.
+        // The writer has lost its file.
         writes.wait().unwrap();
     }
 

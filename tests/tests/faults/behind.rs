@@ -127,7 +127,7 @@ fn small_writes_travel_together_and_are_seen_at_once() {
     own = OpenOptions::new().read(true).open(cluster.b().join("small")).unwrap();
     own.read_exact_at(&mut tail, end).unwrap();
     assert_eq!(&tail, b"oneTWO");
-    // Another mount has it open now: nothing is buffered any more.
+    // The second mount has the file open now: no write is buffered any more.
     file.write_all_at(b"ONE", end).unwrap();
     own.read_exact_at(&mut tail, end).unwrap();
     assert_eq!(&tail, b"ONETWO");
@@ -231,8 +231,8 @@ fn a_recall_waits_for_pages_of_a_mapping_whose_ost_is_away_and_costs_nobody_the_
     cluster.assert_sound();
 }
 
-/// Both mounts write the file, so no right is recalled: one empties it while a page of the other is on its
-/// way.
+/// The file is open for writing on both mounts, so no right is recalled. The second mount empties the file while a page of the
+/// first is on its way.
 #[test]
 fn who_empties_a_file_waits_for_pages_of_a_mapping_whose_ost_is_away_and_costs_nobody_the_session() {
     seed("behind-emptied");
@@ -299,8 +299,8 @@ fn programs_start_while_written_bytes_wait_for_an_ost_that_is_away() {
     cluster.assert_sound();
 }
 
-/// Another program takes every block of the file systems below the OSTs, after bytes were acknowledged and
-/// before they are sent. The room for them is there: it was allocated when it was promised.
+/// A foreign program takes every block of the file systems below the OSTs, after bytes were acknowledged and before they are
+/// sent. The acknowledged bytes have their space: it was allocated when it was promised.
 #[test]
 fn what_was_acknowledged_finds_room_where_others_fill_the_disk_below() {
     const ACKNOWLEDGED: u64 = 64;

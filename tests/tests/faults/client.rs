@@ -84,7 +84,8 @@ fn f15_killed_client_leaves_no_lock_orphan_or_hole() {
     cluster.assert_sound();
 }
 
-/// The kernel drops the pages behind the new end when it is told of the success. It is told that the caller was killed.
+/// The kernel drops the pages behind the new end when it is told of the success. In this test it is told that the caller was
+/// killed.
 #[test]
 fn a_cut_whose_caller_was_killed_takes_the_pages_of_its_own_mount_too() {
     const LEN: usize = 64 << 10;

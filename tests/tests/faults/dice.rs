@@ -11,7 +11,7 @@ impl Dice {
         Dice(seed)
     }
 
-    /// Another one, independent of this one's later throws.
+    /// A second die, independent of this one's later throws.
     pub fn split(&mut self) -> Dice {
         Dice(self.next())
     }

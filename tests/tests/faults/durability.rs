@@ -85,7 +85,7 @@ fn what_sync_targets_have_answered_outlives_a_power_cut_of_all_servers() {
         // (They have gone to the OSTs: small files written at once lie in the MDT.)
         assert!(requests(&cluster, "write") > 0);
         cluster.cut_power(&SERVERS);
-        // Nobody can send again what was answered.
+        // The client dies too, so that acknowledged writes cannot be sent again.
         cluster.kill(&["client0"]);
         cluster.start(&SERVERS);
         cluster.start(&["client0"]);

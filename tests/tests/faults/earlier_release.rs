@@ -1,6 +1,7 @@
 //! A cluster directory that an earlier release wrote, and whose processes were killed, opens with this one.
 //!
-//! The fixtures lie in `tests/fixtures/RELEASE`, each with the script that made it. They are never made again.
+//! The fixtures lie in `tests/fixtures/RELEASE`, each with the script that made it. Fixtures are never made
+//! again.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};

@@ -38,7 +38,7 @@ impl Crowd {
 impl Drop for Crowd {
     fn drop(&mut self) {
         for child in &mut self.0 {
-            // One that has ended by itself is fine.
+            // A child that has ended by itself is fine.
             let _ = child.kill();
         }
         for child in &mut self.0 {
@@ -131,7 +131,7 @@ fn a_limit_holds_and_is_told_of_and_goes() {
     let tokens = 40.0 * seconds + 10.0 + 1.0;
     assert!(served as f64 <= tokens, "{served} requests in {seconds} s");
     assert!(after.1 > before.1, "some were held: {after:?}");
-    // Another job is not held.
+    // A different job is not held.
     let held = counted(&cluster).1;
     as_job("free", "sh", &["-c", CREATE, &at.display().to_string(), "200", "g"]);
     assert_eq!(counted(&cluster).1, held);

@@ -100,9 +100,8 @@ fn f11_appends_that_meet_a_full_ost_lie_one_behind_the_other() {
     cluster.assert_sound();
 }
 
-/// The other OST has room for the written bytes, but not for the bytes behind them on the full OST. Then no
-/// more moves than layouts make necessary. If there is no room even for that, the write is refused. It is not
-/// tried for ever.
+/// The other OST has room for the written bytes, but not for the bytes behind them on the full OST. Then no more moves
+/// than layouts make necessary. If there is no room even for that, the write is refused, and not tried for ever.
 #[test]
 fn f11_a_write_for_whose_neighbours_no_ost_has_room_ends() {
     const HOLE: u64 = 16 << 20;

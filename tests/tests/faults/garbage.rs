@@ -79,7 +79,7 @@ fn idle(server: &Process) -> Vec<TcpStream> {
     (0..IDLE).map(|_| connect(server)).collect()
 }
 
-/// One connection that misbehaves in one of many ways.
+/// Makes a connection that misbehaves in one of many ways.
 fn attack(server: &Process, dice: &mut Dice) {
     let way = dice.below(8);
     let mut stream = connect(server);

@@ -114,7 +114,7 @@ fn links_are_shaped_and_bad_wishes_change_nothing() {
     assert!(status.text.contains("dev host start") && status.text.contains("oss1"), "{status}");
     host(&cluster, &["start", "oss1"]);
     cluster.down();
-    // The same hosts start again, with their data; other hosts are refused.
+    // The former hosts start again, with their data; other hosts are refused.
     let other = cluster.dev(&["up", "--hosts=3"]);
     assert!(!other.ok() && other.text.contains("keeps the hosts"), "{other}");
     for wish in ["--osts=9", "--mount=/mnt", "--no-mount"] {

@@ -63,7 +63,7 @@ fn map(cluster: &Cluster) {
     assert!(text.contains("users: 1000-1009:5000") && text.contains("others: squashed"), "{text}");
 }
 
-/// One file, three numbers of its owner.
+/// A file has an owner, whose number differs on three hosts.
 fn files(cluster: &Cluster) {
     let f = format!("{MOUNT}/shared/f");
     did(cluster, "h3", 1000, &format!("umask 022; echo one > {f}; mkdir {MOUNT}/shared/d"));

@@ -46,7 +46,7 @@ fn f01_servers_killed_under_load_lose_nothing() {
     cluster.assert_sound();
 }
 
-/// One round: each kind of server alone, then all at the same moment.
+/// The victims of a round: each kind of server alone, then all at the same moment.
 fn victims(dice: &mut Dice) -> Vec<Vec<String>> {
     let ost = |dice: &mut Dice| format!("ost{}", dice.below(4));
     let all = ["mgs", "mdt0", "ost0", "ost1", "ost2", "ost3"].map(str::to_owned).to_vec();

@@ -119,7 +119,7 @@ fn but_closes(spent: BTreeMap<String, u64>) -> BTreeMap<String, u64> {
     but_closes_of(1, spent)
 }
 
-/// What [`but_closes`] does, where each round closes so many files.
+/// Like [`but_closes`], where each round closes so many files.
 fn but_closes_of(handles: usize, mut spent: BTreeMap<String, u64>) -> BTreeMap<String, u64> {
     let closes = spent.remove("close").expect("they are closed");
     assert!(closes <= (handles * ROUNDS) as u64, "{closes}");
@@ -149,7 +149,7 @@ fn operations_cost_the_requests_that_they_must() {
     let with_their_bytes = BTreeMap::from([each("create", 1), each("inline_write", 1)]);
     assert_eq!(but_closes(synced), with_their_bytes, "bytes of small files travel with their fsync");
     (0..ROUNDS).for_each(|n| fs::remove_file(a.join(format!("s{n}"))).unwrap());
-    // In pieces, as stdio and tar write. There is room at an OST for what is buffered once it has told of some.
+    // Writes in pieces, as stdio and tar write. The mount has a grant for buffered bytes once an OST has answered some writes.
     let pieces = |n: usize, name: &str| {
         let mut file = File::create(a.join(format!("{name}{n}"))).unwrap();
         (0..5).for_each(|piece| file.write_all(&[piece; 4096]).unwrap());
@@ -198,7 +198,7 @@ fn operations_cost_the_requests_that_they_must() {
     let known = cost(&cluster, |n| ls(&b.join(format!("f{n}"))));
     assert_eq!(known, BTreeMap::new(), "ls -l asks no OST and for no extended attribute");
 
-    // The same holds when the listing ends before the first file is looked at, as with ls -l, find and du.
+    // Entries are known too when the listing ends before the first file is looked at, as with ls -l, find and du.
     for n in 0..MANY {
         File::create(a.join(format!("m{n}"))).unwrap();
     }

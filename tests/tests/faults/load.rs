@@ -33,16 +33,16 @@ impl Ground {
     }
 }
 
-/// One program.
+/// A program.
 pub trait Worker: Send {
     /// Name for the history and messages.
     fn name(&self) -> &str;
 
-    /// One operation; `Err` says what promise was broken.
+    /// Does an operation; `Err` says which promise was broken.
     fn step(&mut self) -> Result<(), String>;
 
-    /// Whether it goes on through a power cut. One that does not is stopped at the cut, because what it knows may be
-    /// gone, and continues after [`Worker::after_cut`].
+    /// Whether the program goes on through a power cut. A program that does not is stopped at the cut, because what
+    /// it knows may be gone, and continues after [`Worker::after_cut`].
     fn goes_on_through_cuts(&self) -> bool {
         true
     }

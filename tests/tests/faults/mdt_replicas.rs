@@ -60,7 +60,7 @@ fn made(name: &str, mdt: &str, hosts: (&[&str], &str)) -> (Cluster, Vec<Child>) 
     made_on(name, mdt, hosts, |_| {})
 }
 
-/// The same, with something done on the hosts before they get the MDT.
+/// Like [`made`], with something done on the hosts before they get the MDT.
 fn made_on(
     name: &str,
     mdt: &str,

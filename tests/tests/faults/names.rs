@@ -21,7 +21,7 @@ pub enum Entry {
 /// Paths below the worker's root, without a leading slash.
 pub type Tree = BTreeMap<String, Entry>;
 
-/// One change of the tree that is atomic in the file system.
+/// A change of the tree that is atomic in the file system.
 #[derive(Clone, Debug)]
 pub enum Change {
     Create { path: String, id: u64 },

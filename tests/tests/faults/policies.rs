@@ -164,7 +164,7 @@ fn nothing_is_deleted_unless_it_was_confirmed(cluster: &Cluster) {
     );
     assert!(old.exists(), "a preview changes nothing");
     assert!(ask(cluster, "confirm", &file).ok());
-    // Another text is not confirmed by that.
+    // A changed text is not confirmed by the confirmation of the first one.
     let file = policy(cluster, &content.replace("1h", "90min"));
     assert!(ask(cluster, "run", &file).ok() && old.exists());
     let file = policy(cluster, &format!("# a comment\n{content}"));

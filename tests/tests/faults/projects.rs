@@ -12,7 +12,8 @@ use brindle_tests::users::{ANN, BOB, run_as};
 use crate::quota::{LIMIT_BYTES, check, counted, fill, over, up, used_bytes, wait_until_heard};
 use crate::stripes::{self, BLOCK};
 
-/// Most bytes that the local file systems of the OSTs need for the map of a file whose blocks two mounts write by turns. Nobody asks for room for them.
+/// Most bytes that the local file systems of the OSTs need for the map of a file whose blocks two mounts write by turns. No reservation
+/// covers these bytes.
 const MAP_BYTES_MAX: u64 = 1 << 20;
 /// The project of the tests, as options of `lfs quota`.
 const PROJECT: [&str; 2] = ["-p", "1000"];

@@ -258,7 +258,7 @@ fn a_write_that_goes_on_behind_what_is_there_needs_room_for_the_rest() {
         file.set_len(file.metadata().unwrap().len() - left_bytes).unwrap();
         drop(file);
         wait_for_usage(&cluster, &["-u", &BOB.uid.to_string()], LIMIT_BYTES - left_bytes);
-        // One request of the kernel, of which the mount does not know what is there.
+        // A single request of the kernel; the mount does not know which blocks of its range are allocated.
         let path = cluster.a().join(name);
         run_as(BOB, || {
             let file = OpenOptions::new().write(true).custom_flags(libc::O_SYNC).open(&path).unwrap();

@@ -28,7 +28,7 @@ fn renamed_hosts_keep_what_they_have_and_their_former_names_are_refused() {
     let work = Work::begin(&cluster, "h4");
     work.goes_on();
 
-    // What cannot be says why, and changes nothing.
+    // An impossible rename says why it is refused, and changes nothing.
     for (from, to, why) in [
         ("h3", "h2", "a host has joined as h2"),
         ("h9", "a", "no host has joined as h9"),

@@ -128,7 +128,7 @@ fn a_member_hangs_then_the_primary_hangs_and_both_come_back_by_themselves() {
     assert!(join(&cluster, "h4", "client").ok());
     mount(&cluster, "h4");
     let work = Work::begin(&cluster, "h4");
-    // One copy becomes two under load.
+    // A set of one copy grows to two under load.
     let added = done(&cluster, "h1", "target replica add OST0000 --node h3");
     assert!(added.ends_with("serving on h2, complete on h2, h3"), "{added}");
     assert!(cluster.dev(&["host", "freeze", "h3"]).ok());

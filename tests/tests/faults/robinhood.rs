@@ -87,7 +87,7 @@ fn reports_and_searches_agree_with_a_walk() {
         };
         rows.len() == sums.len() && rows.iter().all(is_right)
     });
-    // The same report in words, with titles and a sum.
+    // Without `-q` the report is in words, with titles and a sum.
     let words = run(&cluster, &["rbh-report", "-i", "-P", path]);
     let titles = "    type,      count,     volume,   spc_used,   min_size,   max_size,   avg_size";
     assert!(words.lines().any(|line| line == titles), "{words}");

@@ -96,7 +96,7 @@ fn bytes(cluster: &Cluster, host: &str) -> String {
     said(cluster, host, &format!("dd if={object} bs=4096 skip=2 count=1024 status=none | md5sum"))
 }
 
-/// A number that the daemon of a host shows. It listens on a free port of the host's own loopback.
+/// A number that the daemon of a host shows. The daemon listens on a free port of the host's own loopback.
 fn metric(cluster: &Cluster, host: &str, series: &str) -> Option<f64> {
     let ports = "ss -Hltn src 127.0.0.1 | awk '{print $4}'";
     let text = said(
@@ -142,7 +142,7 @@ fn damage_on_any_copy_is_found_and_mended_and_what_no_copy_has_is_named() {
     assert_eq!(pass(&cluster), (1, 1, 0));
     assert_eq!(bytes(&cluster, "h3"), whole);
     assert_eq!(pass(&cluster), (0, 0, 0), "nothing is left");
-    // Both copies of one block.
+    // The block is damaged in both copies.
     damage(&cluster, "h2", 9);
     damage(&cluster, "h3", 9);
     let (found, mended, unmended) = pass(&cluster);
@@ -218,7 +218,7 @@ fn a_power_cut_of_all_hosts_makes_no_damaged_block_a_right_one() {
     let primary = set(&cluster)["primary"].as_str().unwrap().to_owned();
     until_served(&cluster, &primary, "serving");
     until("the scrub", || !matches!(status(&cluster)["state"].as_str(), None | Some("unreachable")));
-    // What was not put right at the takeover is damage, and not a block with a right checksum.
+    // A difference that the takeover has not repaired shows as damage, not as a block with a right checksum.
     let (_, _, unmended) = pass(&cluster);
     assert_eq!(unmended, 0);
     for host in ["h2", "h3"] {

@@ -19,7 +19,7 @@ mod swap;
 
 /// User that submits jobs; every Debian has it.
 const NOBODY: u32 = 65_534;
-/// Another one, and the main group of that.
+/// A second user, and the user's main group.
 const GAMES: (u32, u32) = (5, 60);
 /// Longest wait for anything.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -262,7 +262,7 @@ fn two_file_systems_on_one_machine_do_not_meet() {
     let which = cluster.brindle(&["pool", "list"]);
     assert!(which.text.contains("several are mounted here"), "{which}");
 
-    // One may go while the other is used.
+    // A mount may go while the other is used.
     drop(second);
     assert!(!at.join("f").exists());
     assert_eq!(std::fs::read_to_string(cluster.a().join("f")).unwrap(), "first");

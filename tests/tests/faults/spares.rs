@@ -67,7 +67,7 @@ fn small_files_that_are_read_one_after_the_other_are_opened_many_at_once() {
     cluster.assert_sound();
 }
 
-/// One mount has the files of a directory open ahead, the other changes one of them.
+/// The first mount has the files of a directory open ahead, the second changes one of them.
 fn turn(cluster: &Cluster, turn: usize) {
     let dir = format!("d{turn}");
     let (a, b) = (cluster.a().join(&dir), cluster.mounts()[1].join(&dir));

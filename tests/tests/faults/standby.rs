@@ -165,7 +165,7 @@ fn a_target_that_cannot_be_opened_has_no_host_switched_off() {
     let (switch, fence) = Switch::new(&cluster);
     let (cluster, mut daemons) = made("standby-broken", Some(&fence), cluster);
     said(&cluster, "h2", "cd /var/lib/brindle/ost0 && mv objects away");
-    // Both may say that it is broken.
+    // Each command may report that the target is broken.
     brindle(&cluster, "h1", "target stop OST0000");
     brindle(&cluster, "h1", "target start OST0000");
     // The other host tries it, and cannot open it either.

@@ -38,7 +38,7 @@ fn a_lost_configuration_without_a_backup_is_made_anew_and_every_byte_is_there() 
     mount(&cluster, "h4");
     let write = |name: &str| write_summed(&cluster, name);
     write("before");
-    // One copy misses the second file.
+    // The copy on h2 misses the second file.
     assert!(cluster.dev(&["host", "kill", "h2"]).ok());
     daemons[1].wait().unwrap();
     until_served(&cluster, "h3", "degraded");
@@ -75,7 +75,7 @@ fn a_lost_configuration_without_a_backup_is_made_anew_and_every_byte_is_there() 
     let made = done(&cluster, "h1", &format!("cluster restore {all}"));
     assert!(made.contains("join --again"), "{made}");
     daemons[0] = serve(&cluster, "h1");
-    // Nobody is let in with a certificate of the lost authority.
+    // A certificate of the lost authority lets no host in.
     assert!(!brindle(&cluster, "h2", "node list").ok());
     for (n, host) in [(1, "h2"), (2, "h3")] {
         join_again(&cluster, host, "server");

@@ -1,5 +1,6 @@
-//! One fault after the other on a cluster of hosts whose MDT and OSTs have copies: hosts lose their power, hang, lose their links one way or both, daemons start
-//! anew. A client works all the time: no program sees an error, every byte is right, and in the end every copy is complete.
+//! Faults one after the other on a cluster of hosts whose MDT and OSTs have copies: hosts lose their power, hang, lose their links one way
+//! or both, daemons start anew. A client works all the time: no program sees an error, every byte is right, and in the end every copy is
+//! complete.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -36,7 +37,7 @@ fn until_complete(cluster: &Cluster, after: &str) {
     }
 }
 
-/// One fault of a host that has copies of several targets, and its end; in a word what it was.
+/// Does a fault of a host that has copies of several targets, and ends it; returns a word for the fault.
 fn of_a_server(cluster: &Cluster, work: &Work, dice: &mut Dice) -> String {
     let host = *dice.choose(&["h2", "h3", "h4"]).unwrap();
     let faults: [(&[&str], &[&str]); 5] = [

@@ -1,5 +1,5 @@
 //! Tiering on real mounts: files go to an archive, are released and come back with the same bytes; agents and the MDT die in the middle of
-//! that; copies are damaged. Nothing is lost, doubled or made up.
+//! an action; copies are damaged. No bytes are lost, doubled or made up.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};

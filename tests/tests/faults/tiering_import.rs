@@ -427,7 +427,7 @@ fn a_tree_comes_back_at_once() {
     let (ok, view) = restore(&["--pending=3"]);
     assert!(ok && count(&view, "restored") == 39 && count(&view, "restored_bytes") == 390_000, "{view}");
     assert!(paths.iter().all(|path| state(&cluster, path) == ARCHIVED));
-    // One whose copy is damaged is named, and the others come back.
+    // A file whose copy is damaged is named, and the others come back.
     cluster.lfs(&[&["hsm_release"], &all[..]].concat());
     let copy = fs::canonicalize(cluster.archive().join("shadow/d/e/f7")).unwrap();
     let mut wrong = bytes(7, 10_000);

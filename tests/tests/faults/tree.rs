@@ -348,7 +348,7 @@ fn close(file: File) -> io::Result<()> {
     }
 }
 
-/// One log has one end: there must be a moment that fits what every worker found.
+/// A log has a single end: there must be a moment that fits what every worker found.
 pub fn one_end(all: &[Kept]) -> Result<(), String> {
     let moments = all.iter().flat_map(|kept| kept.ends.iter().map(|end| end.0));
     let fits = |moment: u64| {

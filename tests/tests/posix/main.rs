@@ -1,5 +1,5 @@
-//! Tests of the promises of POSIX and Linux to programs, one property a test. They run on the file system
-//! under test (`BRINDLE_TEST_DIR`), or on a local one, which checks the tests.
+//! Tests of the promises of POSIX and Linux to programs, one property a test. The tests run on the file system under
+//! test (`BRINDLE_TEST_DIR`), or on a local one, which checks the tests.
 //!
 //! The topics are those where file systems in user space go wrong: limits of names, links and renames, files without
 //! names, holes, times, permissions, lists, locks, mappings.

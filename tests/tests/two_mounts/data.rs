@@ -259,7 +259,7 @@ fn records_of_eight_writers_across_blocks_and_stripes() {
                 for i in 0..EACH {
                     let record = i * 8 + n;
                     file.write_all_at(&bytes(record as u64, RECORD), (record * RECORD) as u64).unwrap();
-                    // One's own are there at once, whatever the neighbours do.
+                    // The writer's own bytes are there at once, whatever the neighbours do.
                     let mut found = vec![0; RECORD];
                     file.read_exact_at(&mut found, (record * RECORD) as u64).unwrap();
                     same_bytes(&found, &bytes(record as u64, RECORD), "just written");

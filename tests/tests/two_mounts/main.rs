@@ -17,7 +17,7 @@ use std::path::PathBuf;
 
 use brindle_tests::area::Area;
 
-/// Both directions: (directory of the changes, directory of the looks).
+/// Pairs for both directions: (directory of the changes, directory of the looks).
 fn both_ways(area: &Area, name: &str) -> [(PathBuf, PathBuf); 2] {
     [(area.at(name), area.other(name)), (area.other(name), area.at(name))]
 }

@@ -400,7 +400,7 @@ fn a_move_to_another_directory_waits_for_nobody_who_has_looked_and_gone_on() {
     }
 }
 
-/// Another client makes the change, which first takes back the names that this one may keep.
+/// The other client makes the change, which first takes back the names that this client may keep.
 #[test]
 fn a_change_waits_for_nobody_who_has_looked_at_what_is_gone() {
     let area = Area::on_two_mounts();

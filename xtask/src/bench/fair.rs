@@ -28,7 +28,8 @@ const QUOTA_US: u32 = 1_000;
 const PERIOD_US: u32 = 5_000;
 /// Control groups of processors.
 const GROUPS: &str = "/sys/fs/cgroup/cpu";
-/// One process of the noisy job: creates files and asks for names that do not exist. No command of it is a program of its own.
+/// A process of the noisy job: creates files and asks for names that do not exist. The commands of the loop are the shell's own: no further
+/// program starts.
 const NOISE: &str = "mkdir $0 && cd $0 && i=0; while :; do : >f$i; [ -e g$i ]; i=$((i+1)); done";
 /// Variable of the programs that a mount names jobs by.
 const JOB: &str = "SLURM_JOB_ID";

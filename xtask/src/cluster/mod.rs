@@ -31,7 +31,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// A new directory for a cluster; nothing runs yet. Its logs go to `target/test-logs/NAME`.
+    /// A new directory for a cluster; no process runs yet. The cluster's logs go to `target/test-logs/NAME`.
     pub fn new(session: &Session, name: &str) -> Result<Cluster, String> {
         // Short: the name of a socket, path and all, has 107 bytes.
         let base = PathBuf::from(BASE).join(format!("brindle-{}", std::process::id()));

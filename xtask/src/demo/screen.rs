@@ -60,7 +60,7 @@ impl Step {
     }
 }
 
-/// One line that is drawn again and again; nothing where nobody watches.
+/// A line that is drawn again and again; not drawn where nobody watches.
 pub struct Progress {
     begun: Instant,
     drawn: bool,

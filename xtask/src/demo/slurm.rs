@@ -1,5 +1,5 @@
-//! `make demo-slurm`: a real Slurm with four nodes on this machine runs a job that asks for a burst buffer, and what becomes of the
-//! buffer is shown on a time line. Nothing stays.
+//! `make demo-slurm`: a real Slurm with four nodes on this machine runs a job that asks for a burst buffer, and a time line shows
+//! the buffer's states. All is removed at the end.
 
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;

@@ -1,7 +1,7 @@
 //! `make container`: an OCI image of the binary and the libraries that it needs, built by buildah without a daemon.
 //!
-//! The image has no shell and no other program, so it is built from nothing (`deploy/Containerfile`). Its store lies below the output
-//! directory and is removed afterwards: images of the machine are left alone.
+//! The image has no shell and no other program, so it is built from nothing (`deploy/Containerfile`). The image's store lies below the
+//! output directory and is removed afterwards: images of the machine are left alone.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;

@@ -57,7 +57,7 @@ pub const CONFIGURATION: &[&str] = &["etc/pam.d/brindle"];
 /// Files that are compressed, as Debian wants it: from, to without `.gz`.
 pub const COMPRESSED: &[(&str, &str)] = &[("CHANGELOG.md", "usr/share/doc/brindle/NEWS.md")];
 
-/// Directories of which every page goes: from, to. They link to each other.
+/// Directories of which every page goes: from, to. The pages link to each other.
 pub const PAGES: &[(&str, &str)] = &[
     ("docs", "usr/share/doc/brindle"),
     ("docs/operations", "usr/share/doc/brindle/operations"),

@@ -16,7 +16,7 @@ use crate::run::{Cmd, interrupted};
 /// Longest time of one group on one system.
 const GROUP_SECS_MAX: u64 = 3600;
 
-/// One figure of one repetition.
+/// A figure of one repetition.
 pub struct Record {
     /// The system.
     pub system: &'static str,
@@ -98,7 +98,7 @@ pub fn run(order: &Order<'_>, systems: &mut [Up], figures: &mut Figures) {
     warm_up(order, systems, figures);
     for repetition in 1..=order.repeat {
         for group in &order.groups {
-            // Another one begins each time: nobody always runs after the same one.
+            // Each repetition begins with a different system: no system always runs after the same one.
             let first = repetition as usize - 1;
             for turn in 0..systems.len() {
                 if interrupted() {

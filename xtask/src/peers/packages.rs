@@ -1,7 +1,7 @@
 //! Debian packages of the peers, without the services that they would start.
 //!
-//! What was installed before is left as it is; what is installed here neither runs now nor at the next start of the
-//! machine: only this program starts it, in its own places.
+//! Packages that were installed before are left as they are. A package that is installed here neither runs now nor
+//! at the next start of the machine: only this program starts it, in its own places.
 
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;

@@ -186,7 +186,8 @@ impl Running<'_> {
         Ok(made)
     }
 
-    /// The directory of a load, through the mounts of its clients. Its files lie on the OSTs of the servers in use.
+    /// The directory of a load, through the mounts of its clients. The load's files lie on the OSTs of the servers in
+    /// use.
     fn dirs(&self, load: &Load) -> Result<Vec<PathBuf>, String> {
         let mounts = self.clients.iter().take(load.clients as usize);
         let mounts: Vec<PathBuf> = mounts

@@ -2,7 +2,7 @@
 
 /// Length of a phase, in seconds: long enough that what a link lets through at once at the beginning does not count.
 pub const SECONDS: u32 = 12;
-/// The same to see that everything works.
+/// Like `SECONDS`, for a run that only checks that everything works.
 pub const SECONDS_QUICK: u32 = 3;
 
 /// A cluster of hosts.
@@ -61,7 +61,7 @@ pub struct Load {
 pub enum Work {
     /// A file for each process, 1 MiB calls with O_DIRECT: `iozone -i 0 -i 1 -I -r 1m`.
     FilePerProcess,
-    /// One file, each process one part of it: IOR without `-F`.
+    /// A single file, each process one part of it: IOR without `-F`.
     SharedFile,
     /// 4 KiB in random order with O_DIRECT: `iozone -i 2 -I -O -r 4K`.
     Random,

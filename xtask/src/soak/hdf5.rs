@@ -1,6 +1,7 @@
 //! HDF5's own test suite: the library's source is unpacked, built and tested with all its files on the mount.
 //!
-//! The source is that of Debian's package. It is fetched with lists of our own, so that the machine's stay as they are.
+//! The source is that of Debian's package. The source is fetched with package lists of our own, so that the machine's
+//! lists stay as they are.
 
 use super::verdict;
 use crate::report::Report;

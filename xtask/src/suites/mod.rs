@@ -22,7 +22,7 @@ use crate::{Session, setup};
 /// Seconds that each open-ended case takes in `make test`.
 pub const SECONDS_EACH: u64 = 8;
 
-/// One suite.
+/// A suite.
 pub struct Suite {
     /// Name of the suite, the first part of the names of its cases.
     pub name: &'static str,

@@ -19,12 +19,12 @@ impl<'a> Script<'a> {
         Script { ground, report: Report::default(), broken: None }
     }
 
-    /// One case: `command` succeeds. After a failure, the rest is reported as not run.
+    /// Runs a case: `command` succeeds. After a failure, the rest is reported as not run.
     pub fn case(&mut self, name: &str, command: Cmd) {
         self.case_if(name, command, |_| Ok(()));
     }
 
-    /// One case: `command` succeeds and what it printed is what `judge` wants.
+    /// Runs a case: `command` succeeds and `judge` accepts its output.
     pub fn case_if(&mut self, name: &str, command: Cmd, judge: impl Fn(&str) -> Result<(), String>) {
         if let Some(earlier) = &self.broken {
             self.report.add_failure(name, format!("not run, because '{earlier}' failed"));

@@ -12,7 +12,7 @@ use std::path::Path;
 
 use crate::report::Report;
 
-/// One breach of a rule.
+/// A breach of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// File, relative to the repository.

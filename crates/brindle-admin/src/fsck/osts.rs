@@ -35,7 +35,7 @@ fn named(mdt: Option<&KvReader>, object: &ObjectId) -> String {
     }
 }
 
-/// One OST by itself: headers, lengths, checksums.
+/// Checks an OST by itself: headers, lengths, checksums.
 pub fn alone(
     disk: &dyn Disk,
     target: &Target,

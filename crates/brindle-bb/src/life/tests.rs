@@ -88,7 +88,7 @@ fn all_buffers(each: &mut dyn FnMut(&Buffer, &Goal, &Step)) -> HashSet<Buffer> {
                     queue.push_back(step(&next.buffer, &event).expect("outcomes are taken").buffer);
                 }
                 if action == Action::Unmount {
-                    // One node is done, and another one is awaited.
+                    // Node `n1` is done, and the other nodes are awaited.
                     let one = Event::UnmountedFrom(vec!["n1".to_owned()]);
                     let fewer = step(&next.buffer, &one).expect("outcomes are taken").buffer;
                     assert!(!fewer.nodes.is_empty(), "{fewer:?}");
@@ -287,7 +287,7 @@ impl Shared {
         all.map(|buffer| Shared { buffer: Buffer { users: Vec::new(), ..buffer }, ..self.clone() }).collect()
     }
 
-    /// The states after a step of a job. Its row comes with its allocation, which refuses a buffer that is not ready.
+    /// The states after a step of a job. The job's row comes with its allocation, which refuses a buffer that is not ready.
     fn of_job(&self, index: usize, goal: &Goal) -> Vec<Shared> {
         let with = |job: Option<Buffer>| {
             let mut next = self.clone();

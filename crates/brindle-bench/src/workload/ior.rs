@@ -1,6 +1,6 @@
-//! The workload of IOR: every rank writes its share in order and reads the share of the next rank. There is a
-//! file per process (`ior -F -C -e`) or one file for all (`ior -C -e`), in which the shares of the ranks take
-//! turns block by block.
+//! The workload of IOR: every rank writes its share in order and reads the share of the next rank. The ranks
+//! write a file per process (`ior -F -C -e`) or one file for all (`ior -C -e`), in which the shares of the
+//! ranks take turns block by block.
 
 use std::path::PathBuf;
 
@@ -121,11 +121,11 @@ fn clean(spec: &Spec, job: &Job) -> Result<Done> {
 pub enum Case {
     /// A file per process, 1 MiB transfers.
     Easy,
-    /// One file, each rank one piece of it, 1 MiB transfers.
+    /// A single file, each rank one piece of it, 1 MiB transfers.
     Segmented,
-    /// One file, ranks take turns every 1 MiB.
+    /// A single file, ranks take turns every 1 MiB.
     Strided,
-    /// One file, ranks take turns every 47,008 bytes.
+    /// A single file, ranks take turns every 47,008 bytes.
     Hard,
 }
 

@@ -25,7 +25,7 @@ pub struct Job {
     pub files: u32,
     /// Bytes of each.
     pub bytes: u32,
-    /// One directory for all ranks.
+    /// Whether all ranks use the same directory.
     pub shared: bool,
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn run(spec: &Spec, job: &Job, phase: Phase, halt: &Halt) -> Result<D
 fn create(spec: &Spec, job: &Job, halt: &Halt) -> Result<Done> {
     let dir = job.dir(spec, spec.rank);
     if let Err(e) = std::fs::create_dir(&dir) {
-        // One rank is the first to make a shared directory.
+        // A different rank may have made the shared directory first.
         if !(job.shared && e.kind() == std::io::ErrorKind::AlreadyExists) {
             return Err(files::failed("cannot make the directory", &dir, &e));
         }
@@ -143,7 +143,7 @@ fn clean(spec: &Spec, job: &Job) -> Result<Done> {
 pub struct Options {
     /// Own directories, empty files.
     pub easy: bool,
-    /// One directory, 3,901 bytes.
+    /// A single directory, files of 3,901 bytes.
     pub hard: bool,
     /// Files of each rank.
     pub files: u32,

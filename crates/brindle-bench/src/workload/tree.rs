@@ -1,5 +1,5 @@
 //! A real source tree: unpack it with tar, look through it with find, add it up with du, pack it with tar, remove it with rm.
-//! These are the system's own commands, as users type them.
+//! The commands are the system's own, as users type them.
 
 use std::fs::File;
 use std::io::Read;

@@ -1,6 +1,6 @@
 //! Scans asked for through a mount's socket: one request, then a line for each page.
 //!
-//! The cursor stays in the daemon: whoever asks cannot name directories to go on in.
+//! The cursor stays in the daemon: a caller cannot name directories to go on in.
 
 use brindle_types::{Attr, Code, Fault, Ino};
 use brindle_wire::Cred;

@@ -1,8 +1,9 @@
 //! Number of entries of a directory that are listed ahead of lookups.
 //!
-//! Listing entries that nobody needs costs the servers a few times as little as asking did, so each name that had to be asked for is worth some
-//! entries. Each entry that was listed ahead and then looked at is worth some, too: of a directory that is walked through nothing
-//! has to be asked for after the beginning, though others may want most of what is listed.
+//! To list an entry that nobody needs costs the servers a small part of a LOOKUP. Each name that had to be asked for is therefore worth
+//! some entries. Each entry that was listed ahead and then looked at is worth some, too. In a directory that is walked through, only the
+//! beginning therefore has to be asked for, even where this mount looks at only a part of the listing because other clients look at the
+//! rest.
 
 /// Entries for each name that had to be asked for: a directory that is gone through in any order is known after a sixteenth of it.
 pub(super) const OF_EACH_ASKED: u32 = 16;

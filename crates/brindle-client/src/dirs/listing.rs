@@ -1,4 +1,4 @@
-//! Listings: what they tell, and what is listed before anybody asks for it.
+//! Listings: their entries for the cache, and listing ahead of lookups.
 
 use brindle_types::Ino;
 use brindle_wire::cache_updates::Leased;
@@ -44,7 +44,7 @@ impl Dirs {
         let mut born = None;
         let mut stands = |inner: &Inner| {
             let known = inner.dirs.get(&dir).filter(|_| inner.generation == asked && inner.holds(dir, at));
-            // Another lease knows nothing of what was taken in under this one.
+            // A later lease does not cover what was taken in under this one.
             known.is_some_and(|known| *born.get_or_insert(known.born) == known.born)
         };
         for entries in entries.chunks(AT_ONCE) {

@@ -1,9 +1,9 @@
-//! Parts of listings as the MDT told them, for whoever lists a directory again, or goes on.
+//! Parts of listings as the MDT returned them, for a caller that lists a directory again, or goes on.
 //!
-//! Of a small directory that was listed at once the listing is kept as long as it stays as it is: `rm -r` and many others list
-//! twice. Of a larger one what follows is kept when it was read ahead.
+//! The listing of a small directory that was listed at once is kept as long as the directory is unchanged: `rm -r` and many
+//! others list twice. Of a larger directory the next part is kept when it was read ahead.
 //!
-//! Invariant of the owner: nothing of the directory has changed since they were told.
+//! Invariant of the owner: the directory has not changed since the MDT returned its parts.
 
 use std::collections::VecDeque;
 

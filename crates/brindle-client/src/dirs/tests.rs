@@ -458,7 +458,7 @@ fn a_directory_is_listed_ahead_as_far_as_it_is_asked_about() {
     dirs.listed(0, &lease, 40, &listing(&[entry_at(50)], true), Listed::Asked);
     dirs.listed_ahead(D, &[]);
     assert_eq!(asked(1000), [], "nothing is left to be listed");
-    // One directory does not push out all others.
+    // A single directory does not push out all others.
     dirs.told(0, &leased(E, 5, false));
     let many: Vec<DirEntry> = (16..AHEAD_FACTS_MAX as u64).map(entry_at).collect();
     dirs.listed(0, &Leased { dir: E, ..lease }, 0, &listing(&many, false), Listed::Asked);

@@ -1,8 +1,8 @@
 //! append: O_APPEND. The sole writer appends at its own end; others get a place from the MDT.
 //!
 //! Invariants: two appends never get the same place; an append returns when the end shown to others has passed it. Processes of
-//! one mount append at places of the MDT beside each other, at our own end one at a time and never beside those: the right to
-//! write the file alone may come and go between two of them.
+//! one mount append side by side at places that the MDT has given. At our own end they append one at a time, and never beside
+//! appends at the MDT's places: the right to write the file alone may come and go between two of them.
 
 use std::sync::atomic::Ordering;
 

@@ -1,7 +1,8 @@
 //! close and flush: giving a handle back, with the last report; telling of lost data.
 //!
-//! Nobody waits for a close: what is to be told of data was told by flush and fsync. So handles are gathered for a moment
-//! and given back many at once. A recall does not wait for the moment to pass: whoever else wants the file finds it closed.
+//! No program waits until its handle is given back: flush and fsync have already reported what is to be told of data. Handles are
+//! therefore gathered for a moment and given back many at once. A recall does not wait for that moment: whoever else wants the file
+//! finds it closed.
 //!
 //! Invariant: [`crate::inodes::State::closing`] counts the handles of an inode that are closed here and that the MDT is
 //! not known to have taken back.
@@ -191,7 +192,7 @@ impl Client {
             closes.push(Close { ino: handle.inode.ino, handle: handle.number, report });
             dues.extend(due);
         }
-        // One request may close files of several jobs; it counts for that of the first one.
+        // A request may close files of several jobs; it counts for the job of the first file.
         let job = batch.first().and_then(|closing| closing.handle.job);
         let outcome = match closes.is_empty() {
             true => Ok(()),

@@ -168,8 +168,8 @@ impl Client {
             let parts = brindle_layout::object_ranges(&snapshot.layout, range.clone());
             let grows = !how.keeps_size();
             let is_one = parts.len() == 1;
-            // If one of several objects has no room, the others must not have made the file longer. So the
-            // object with the last byte gets its length only when all have their space.
+            // If one of several objects has no room, the others must not have made the file longer. The object with the last
+            // byte therefore gets its length only when all have their space.
             let last = last_byte(snapshot, &parts, range.end).filter(|_| grows && !is_one);
             let reserving = parts.into_iter().map(|part| -> BoxFuture<'_, _> {
                 Box::pin(self.allocate_part(inode, snapshot, part, !(grows && is_one), change.options))

@@ -1,4 +1,5 @@
-//! fsync: every OST of the layout, then the MDT. Knows what an OST lost in a power cut, and writes it again or says so.
+//! fsync: syncs every OST of the layout, then the MDT. fsync knows which writes an OST lost in a power cut, and writes them again or
+//! reports the loss.
 //!
 //! Invariant: an fsync that succeeds covers every write that returned before it was called, whoever wrote it; one that
 //! cannot says `DataLost`, on this handle and on every other of the file.

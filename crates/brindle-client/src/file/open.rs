@@ -18,7 +18,7 @@ pub struct Opened {
     pub handle: u64,
     /// Attributes at the open.
     pub attr: Attr,
-    /// `Cached`: pages may be kept. Otherwise every read and write goes to the servers.
+    /// With `Cached`, pages may be kept. With any other mode, every read and write goes to the servers.
     pub mode: OpenMode,
     /// Pages kept from an earlier `Cached` open are still good.
     pub keep_cache: bool,

@@ -1,8 +1,8 @@
 //! read: from the stripes of a file, with holes as zeros and the end where it really is.
 //!
-//! Invariants: where the size is not known for certain it is asked for *before* the bytes are read, so that what is
-//! missing below it was a hole, and never bytes that somebody wrote meanwhile; a page read that crossed an invalidation
-//! is made again before it is answered.
+//! Invariants: if the size is not known for certain, it is asked for *before* the bytes are read. Bytes missing below
+//! that size were therefore a hole, and never bytes that somebody wrote meanwhile. A page read that crossed an
+//! invalidation is made again before it is answered.
 
 use std::ops::Range;
 use std::sync::Arc;

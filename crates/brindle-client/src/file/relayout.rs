@@ -1,5 +1,5 @@
-//! Layout and epochs: fetching them again, having inline data moved to objects and OSTs chosen for what is to be written,
-//! having parts of a file moved.
+//! Layout and epochs: fetching them again, moving inline data to objects, choosing OSTs for bytes that are to be written, and moving parts
+//! of a file.
 
 use std::ops::Range;
 

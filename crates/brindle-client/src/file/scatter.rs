@@ -1,4 +1,4 @@
-//! scatter: written bytes to the OSTs, in parallel, and what their answers say: boot terms, space, marks of readers.
+//! scatter: sends written bytes to the OSTs, in parallel, and takes in their answers: boot terms, space, marks of readers.
 //!
 //! Step 5 of write: from [`super::write`] to `brindle-wire/src/oss/write.rs`.
 

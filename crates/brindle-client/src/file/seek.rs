@@ -35,8 +35,7 @@ impl Client {
 
     async fn seek_in(&self, inode: &Arc<Inode>, from: u64, data: bool) -> Result<u64, Fault> {
         if inode.lock().writers > 0 {
-            // Bytes changed through a mapping are data, and only the kernel has them. They are written back
-            // to the OSTs first.
+            // Bytes changed through a mapping are data that only the kernel has. The kernel writes them back to the OSTs first.
             let wanted = self.want_pages_dropped(inode, 0..u64::MAX);
             inode.wait_until(|state| state.drops.is_over(wanted)).await;
         }

@@ -1,4 +1,4 @@
-//! write: Step 4: from `brindle-fuse/src/ops/write.rs` to [`super::scatter`]. Small files stay in the MDT.
+//! write: step 4, from `brindle-fuse/src/ops/write.rs` to [`super::scatter`]. Small files stay in the MDT.
 
 use brindle_targets::Options;
 use brindle_types::layout::{FILE_SIZE_MAX_BYTES, INLINE_MAX_BYTES};

@@ -1,6 +1,6 @@
-//! Write-behind: the sole writer of a file is answered as soon as its bytes are in this client's buffer
-//! ([`crate::inodes::WriteBuffer`]). They are sent when enough of them are together, when they get old, and before anything happens by
-//! which their absence could be seen: fsync, close, a read of them, a look at the size, a recall, a change that is not buffered.
+//! Write-behind: the sole writer of a file is answered as soon as its bytes are in this client's buffer ([`crate::inodes::WriteBuffer`]).
+//! Buffered bytes are sent when enough of them are together, when they get old, and before anything happens by which their absence could be
+//! seen: fsync, close, a read of them, a stat of the size, a recall, a change that is not buffered.
 //!
 //! Invariants: what is acknowledged here has room at its OSTs ([`crate::grants`]); bytes that cannot be sent are told by fsync
 //! and close of every handle that can write the file; a write that is not buffered never overtakes a buffered one under it.
@@ -31,8 +31,8 @@ use crate::rope::Rope;
 const SENDS_MAX: usize = 8;
 /// Objects that every local file system can hold.
 const OBJECT_LEN_MAX: u64 = 1 << 40;
-/// Interval of the search for buffered bytes that have waited too long, and the age that counts as too long.
-/// So bytes wait for less than half a second.
+/// Interval of the search for buffered bytes that have waited too long, and the age that counts as too long. The sum bounds the wait of
+/// buffered bytes to less than half a second.
 const LOOK_EVERY_MS: u64 = 200;
 const AGE_MAX_MS: u64 = 250;
 /// Longest time that bytes being sent delay the answer to a notice. With the other waits of a recall it is
@@ -64,7 +64,7 @@ struct Put {
 }
 
 impl Client {
-    /// Takes bytes into the buffer, if they may be acknowledged here and now. Nothing is done otherwise.
+    /// Takes bytes into the buffer, if they may be acknowledged here and now. If not, changes nothing.
     pub(crate) fn put_behind(&self, handle: &Handle, place: Place, data: &Bytes, rights: Rights) -> bool {
         if !self.config.switches.write_behind || !self.session.is_held() {
             return false;

@@ -1,10 +1,10 @@
 //! Pages of one file that are to be dropped, in the background.
 //!
 //! A page that was changed through a mapping is written back first, which takes as long as its OST is away, and a thread that waits in
-//! the kernel. So there is one task for each range, however often it is asked for, and no range waits for another. There are at
-//! most as many as there are questions of servers that wait for one, and one for the whole file.
+//! the kernel. Each range therefore has a task of its own, shared by all that ask for the range, and no range waits for another. The
+//! tasks are at most as many as there are questions of servers that wait for one, and one for the whole file.
 //!
-//! Invariant: what was wanted is over when a round that began after it was wanted has ended.
+//! Invariant: a wanted drop is over when a round that began after the request for it has ended.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -1,8 +1,8 @@
 //! Pending reports: changes of a writer to an inode of which the MDT may not have heard.
 //!
-//! Invariants: a report says everything that is not known to be delivered, so one that overtakes another says at least
-//! as much; each has the number of the latest news in it, by which the MDT counts none twice. Numbers grow over all
-//! inodes of a client, so that a file that is opened again goes on where it was.
+//! Invariants: a report has every change that is not known to be delivered, so a report that overtakes another has at
+//! least as much; each report has the number of the latest news in it, by which the MDT counts none twice. Numbers
+//! grow over all inodes of a client, so that a file that is opened again goes on where it was.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -127,7 +127,7 @@ impl Pending {
     }
 }
 
-/// A report on its way in a request. Its news stay due until it is said to be delivered.
+/// A report on its way in a request. The news in the report stay due until the report is marked as delivered.
 pub(crate) struct Due {
     /// The report that the request carries; `None` if nothing is due.
     pub report: Option<WriteReport>,
@@ -168,7 +168,8 @@ impl Due {
 }
 
 impl State {
-    /// The report in answer to a notice. It counts as delivered only when another report with it was.
+    /// The report in answer to a notice. The report counts as delivered only when another report with it was
+    /// delivered.
     pub fn tell_report(&self) -> Option<WriteReport> {
         (self.pending.due() || self.pending.end_bytes > 0).then(|| self.report())
     }

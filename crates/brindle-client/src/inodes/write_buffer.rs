@@ -1,9 +1,9 @@
-//! Bytes of a file that programs were told are written and that have not reached the OSTs: write-behind.
+//! Write-behind: bytes of a file that programs were told are written and that have not reached the OSTs.
 //!
-//! Pure; owned by the inode's state. Contiguous writes are joined, so that small ones are sent as large ones.
-//! Invariants: no two extents overlap, waiting or being sent, so they may be sent in any order and at once; the bytes are
-//! bounded by [`FILE_BYTES_MAX`] and by what the OSTs have granted; an extent that was taken is being sent until it is said to be
-//! over ([`WriteBuffer::over`]).
+//! The buffer does no I/O and belongs to the inode's state. Contiguous writes are joined, so that small ones are sent as large ones.
+//! Invariants: no two extents overlap, waiting or being sent, so they may be sent in any order and at once; the bytes are bounded by
+//! [`FILE_BYTES_MAX`] and by what the OSTs have granted; an extent that was taken counts as being sent until [`WriteBuffer::over`] is
+//! called.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

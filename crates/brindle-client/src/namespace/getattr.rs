@@ -1,4 +1,4 @@
-//! getattr: attributes of an inode. The report due travels with the question, so that a writer sees its own writes.
+//! getattr: attributes of an inode. A report that is due travels with the request, so that a writer sees its own writes.
 
 use brindle_types::{Attr, Code, Fault, Ino};
 use brindle_wire::mds::getattr::GetattrReq;

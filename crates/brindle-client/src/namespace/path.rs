@@ -1,4 +1,4 @@
-//! From an inode to its paths.
+//! Paths of an inode.
 
 use brindle_types::{Fault, Ino};
 use brindle_wire::mds::path::PathOfReq;

@@ -1,4 +1,4 @@
-//! Scans: what below a directory matches a predicate, found by the MDT.
+//! Scans: the entries below a directory that match a predicate, found by the MDT.
 
 use brindle_types::Fault;
 use brindle_wire::mds::scan::{ScanReq, ScanResp};

@@ -121,7 +121,7 @@ fn every_byte_of_a_file_read_in_sequence_is_fetched_once() {
 fn processes_that_read_a_file_in_turns_on_one_mount_have_it_fetched_once() {
     let mut file = File::default();
     let reads = SIZE / 49152;
-    // One is always a little behind the other.
+    // Handle 1 is always a little behind handle 0.
     for n in 0..reads + 9 {
         let turns = [(n % 2 == 0).then_some((0, n)), n.checked_sub(9).filter(|n| n % 2 == 1).map(|n| (1, n))];
         for (handle, n) in turns.into_iter().flatten().filter(|(_, n)| *n < reads) {
@@ -179,7 +179,7 @@ fn of_long_pieces_no_more_are_fetched_than_were_read_and_none_for_a_reader_that_
         ends.push(file.chunks.by_start.len());
     }
     assert_eq!(ends, [0, 0, 2, 3, 4, 4, 4, 4]);
-    // Another distance.
+    // A different distance.
     assert!(!file.program(200 * MIB..201 * MIB));
     assert!(file.chunks.by_start.is_empty());
     // No distance twice: nothing. The distance of the first read from the beginning does not count.
@@ -343,7 +343,7 @@ fn a_change_makes_all_readers_patient_whoever_meets_it() {
     let mut file = File::default();
     (0..18).for_each(|n| _ = file.program(n * 65536..(n + 1) * 65536));
     let before = file.fetched.len();
-    // Another handle reads somewhere, and meets it.
+    // The second handle reads in the file, and meets the change.
     let changed = Some(Seen { contents: 4, ..SEEN });
     assert!(!file.read(1, changed, 5 * MIB..5 * MIB + 10, Reader::Program));
     assert!(file.chunks.by_start.is_empty());

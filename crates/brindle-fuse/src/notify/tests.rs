@@ -1,4 +1,4 @@
-//! The bytes of notices, and what becomes of notices that cannot be written.
+//! The bytes of notices, and the outcome of notices that cannot be written.
 
 use super::*;
 

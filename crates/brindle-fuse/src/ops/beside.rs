@@ -2,11 +2,11 @@
 //!
 //! While a WRITE of a program is under way the kernel may read its pages anew for a mapping, and a program may store into them.
 //! Before write(2) returns the kernel drops these pages, and writes them back first: whole, with what they held before the
-//! WRITE. So what arrives as a writeback is laid under the writes that its pages were not read after.
+//! WRITE. A writeback is therefore laid under every write after which its pages were not read again.
 //!
 //! Invariant: a write is remembered from its arrival until its pages are read again after its answer; only then can a page hold
-//! it. What is remembered longer is bounded: where there is a mapping the kernel makes one write after the other, so only the
-//! last one can have returned to the kernel and not to the program.
+//! it. The number of writes that are remembered longer is bounded: where there is a mapping the kernel makes one write after
+//! the other, so only the last one can have returned to the kernel and not to the program.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

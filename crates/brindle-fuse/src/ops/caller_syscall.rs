@@ -1,14 +1,14 @@
 //! System call of a thread on whose behalf the kernel sends a request.
 //!
-//! The kernel checks the permissions of each directory on a path before it opens, makes, removes or moves a name. For that it asks for
-//! attributes with the same message as for a stat. Such a call shows no program the size or the times of a directory. So an answer
-//! with the rights alone ([`brindle_types::attr::Rights`]) is enough, and rights stay known while others change the contents of the
-//! directory.
+//! The kernel checks the permissions of each directory on a path before it opens, makes, removes or moves a name. For the check it asks for
+//! attributes with the same message as for a stat. No program gets to see the size or the times of the directory from such a call. An
+//! answer with the rights alone ([`brindle_types::attr::Rights`]) is therefore enough, and rights stay known while others change the
+//! contents of the directory.
 //!
-//! `/proc/TID/syscall` (proc(5)) tells the number of the call, its arguments, the stack pointer and the program counter. It says
-//! `running` while the thread is not asleep yet. A process that may not trace the thread is refused, and does not look again for a
-//! while. A call that is not understood counts as one that shows everything. So does a thread without a stack in user space: a worker
-//! of an io_uring keeps the number of the call in which it was made, whatever it does later.
+//! `/proc/TID/syscall` (proc(5)) tells the number of the call, its arguments, the stack pointer and the program counter. The file says
+//! `running` while the thread is not asleep yet. A process that may not trace the thread is refused, and does not look again for a while. A
+//! call that is not understood counts as one that shows everything. A thread without a stack in user space counts likewise: a worker of an
+//! io_uring keeps the number of the call in which it was made, whatever it does later.
 //!
 //! `/proc/TID/stat` tells every process whether a thread sleeps, and whether a signal would end the sleep. No thread sleeps like that
 //! while it handles an answer of ours. (Exception: the instant in which it is about to sleep and sees that the answer is there.)
@@ -136,9 +136,9 @@ impl CallerSyscalls {
         }
     }
 
-    /// Whether a thread is seen to sleep so that a signal would wake it, or never to go on. One that has been given an answer does not
-    /// before it has taken it in: what it may wait for until then is a processor, or pages that are being read or written, for which
-    /// it waits without minding signals.
+    /// Whether a thread is seen in a sleep that a signal would end, is stopped, or has ended. A thread that has been given an answer does
+    /// not sleep like that before it has taken the answer in. Until then it may wait for a processor, or for pages that are being read or
+    /// written, and signals do not end such waits.
     pub fn sleeps(&self, tid: u32) -> bool {
         tid != 0 && self.has_own_proc() && state(tid).is_some_and(|state| SLEEPING.contains(&state))
     }

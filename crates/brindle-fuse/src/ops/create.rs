@@ -1,4 +1,4 @@
-//! CREATE: Step 1 of create: from here to `brindle-client/src/namespace/create.rs`.
+//! CREATE: step 1 of create, from here to `brindle-client/src/namespace/create.rs`.
 
 use brindle_client::namespace::create::CreateIn;
 use brindle_types::Fault;

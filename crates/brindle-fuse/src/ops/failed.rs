@@ -1,9 +1,9 @@
-//! Writes that failed, because of what Linux does behind some of them.
+//! Failed asynchronous writes: the truncate that Linux makes after some of them.
 //!
-//! Where a write that was handed over asynchronously (io_submit, io_uring) fails, and was to reach beyond the end of the file that the kernel
-//! knows of, it cuts the file to that end (`fuse_direct_IO`, Linux 6.18), so that nothing is left of the write. Others may have written
-//! behind that end long ago: the kernel hears of cuts only. The SETATTR looks like that of an ftruncate, and nobody waits for what it
-//! answers. It is refused. So a part of such a write may stay, behind the end that the file had: that is the lesser evil.
+//! A write that was handed over asynchronously (io_submit, io_uring) may reach beyond the end of the file that the kernel knows of. If such
+//! a write fails, the kernel cuts the file to that end (`fuse_direct_IO`, Linux 6.18), so that nothing is left of the write. Others may
+//! have written behind that end long ago: the kernel hears of truncates only. The SETATTR looks like that of an ftruncate, and nobody waits
+//! for its answer. The SETATTR is refused. A part of the failed write may therefore stay behind the old end: the lesser evil.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};

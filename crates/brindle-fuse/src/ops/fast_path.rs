@@ -1,11 +1,11 @@
-//! The fast path: requests whose answer is known without a server are answered on the reader's own thread, without a future and its memory: most of what the
-//! kernel asks on its way to a CREATE, an UNLINK or a READ.
+//! The fast path: a request whose answer is known without a server is answered on the reader's own thread, without a future and its memory.
+//! Most requests on the kernel's way to a CREATE, an UNLINK or a READ are such requests.
 //!
-//! Asked about every request, before [`super::dispatch`]: so it is also here that a thread is noted to have gone on, and an open to
-//! have returned.
+//! The fast path sees every request, before [`super::dispatch`]. The fast path therefore also notes that a thread has gone on, and that an
+//! open has returned.
 //!
-//! Invariant: an answer from here is the one that the dispatch would give, but for what the kernel shows to nobody: sizes and times of
-//! directories, where it only checks permissions.
+//! Invariant: an answer from here is the one that the dispatch would give. Exception: sizes and times of directories where the kernel only
+//! checks permissions, and shows them to nobody.
 
 use std::time::Duration;
 
@@ -81,7 +81,7 @@ fn lookup(fs: &BrindleFs, asked: Asked, ino: Ino, op: &Lookup) -> Option<Reply> 
 /// Attributes of a file that the thread has just made: those that it was told then.
 fn attributes(fs: &BrindleFs, asked: Asked, ino: Ino) -> Option<(Attr, Duration)> {
     let just_made = fs.recent.forget(asked.pid, ino, fs.client.seams().now());
-    // Another thread may have opened and written it meanwhile.
+    // A second thread may have opened and written the file meanwhile.
     if let Some(attr) = just_made.filter(|attr| fs.client.is_as_made(attr)) {
         return Some((attr, NOT_KEPT));
     }

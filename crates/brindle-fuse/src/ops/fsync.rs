@@ -1,4 +1,5 @@
-//! FSYNC and FSYNCDIR. There is no cheaper fdatasync: size and existence have to be durable with either.
+//! FSYNC and FSYNCDIR. fdatasync costs as much as fsync: either has to make size and existence
+//! durable.
 
 use brindle_client::Client;
 use brindle_types::Fault;

@@ -1,4 +1,4 @@
-//! GETATTR and STATX: attributes. The kernel keeps those of directories as long as a lease covers them
+//! GETATTR and STATX: attributes. The kernel keeps the attributes of directories as long as a lease covers them
 //! ([`crate::ops::kernel_cache`]).
 
 use std::time::Duration;
@@ -8,9 +8,9 @@ use brindle_types::{Attr, Code, Fault, FileType, Ino};
 use super::NOT_KEPT;
 use crate::fs::{BrindleFs, Who};
 
-/// The attributes of an inode, and how long the kernel may keep them. One that was removed while the kernel still refers
-/// to it (a working directory, an O_PATH descriptor, a path that is just being looked up) keeps its last ones, without
-/// links.
+/// The attributes of an inode, and how long the kernel may keep them. An inode that was removed while the kernel still
+/// refers to it (a working directory, an O_PATH descriptor, a path that is just being looked up) keeps its last
+/// attributes, without links.
 pub(crate) async fn handle(fs: &BrindleFs, who: &Who) -> Result<(Attr, Duration), Fault> {
     match fs.client.getattr(who.ino).await {
         Err(fault) if fault.code == Code::NotFound => {

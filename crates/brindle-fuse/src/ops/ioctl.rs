@@ -1,8 +1,8 @@
 //! IOCTL: the project of a file or directory, as `lsattr -p`, `chattr -p` and `xfs_quota` ask for it.
 //!
-//! The kernel has checked that the caller owns the inode or is root, and is in the first user namespace. It asks for files and
-//! directories only, and opens them first. All other flags of inodes are refused, and every other command is answered as a plain file
-//! answers it.
+//! The kernel has checked that the caller owns the inode or is root, and is in the first user namespace. The kernel asks for files
+//! and directories only, and opens them first. All other flags of inodes are refused, and every other command is answered as a plain
+//! file answers it.
 
 use brindle_client::Client;
 use brindle_types::errno::{ENOTTY, EOPNOTSUPP};

@@ -1,26 +1,26 @@
-//! The kernel's cache: what it may keep of the answers that it gets. Attributes of directories, so that it need not ask for them at each step of a
-//! path; attributes of files for the rest of the call that has looked them up; names for a moment, where the same ones
-//! are asked for again and again.
+//! The kernel's cache: what the kernel may keep of the answers that it gets. Attributes of directories are kept, so that the kernel need
+//! not ask for them at each step of a path. Attributes of files are kept for the rest of the call that has looked them up. Names are kept
+//! for a moment, where the same ones are asked for again and again.
 //!
-//! **Attributes.** What the kernel is told to forget ([`crate::notify::Notice::InvalAttr`]) also voids answers that are still on
-//! their way to it: its inodes count such notices, and answers to earlier questions are dropped. For that it must have the inode. Where it
-//! asks by number (GETATTR) it has. Where it asks by name it may only get it with the answer, and until the thread that asked has
-//! taken that in there is nothing that a notice could reach. So threads that were answered are remembered until their
-//! next request, which shows that they have gone on; a notice that reaches nothing is repeated meanwhile.
+//! **Attributes.** An invalidation ([`crate::notify::Notice::InvalAttr`]) also voids answers that are still on their way to the kernel: its
+//! inodes count invalidations, and answers to earlier requests are dropped. For that the kernel must have the inode. A GETATTR names an
+//! inode that the kernel has, so an invalidation reaches it. A LOOKUP does not: until the calling thread has processed the reply, the
+//! kernel has no inode to invalidate. Threads that were answered are therefore remembered until their next request, which shows that they
+//! have gone on; an invalidation that reaches nothing is repeated meanwhile.
 //!
-//! Attributes of a directory are kept as long as its lease lasts. Those of files are many, so that a recall of a lease
-//! could not name them all; they are kept for one tick of the kernel's clock and remembered a little longer.
+//! Attributes of a directory are kept as long as its lease lasts. Files are so many that a recall of a lease could not name them all; their
+//! attributes are kept for one tick of the kernel's clock and remembered a little longer.
 //!
-//! **Names** cannot be taken back without a lock that a create in flight holds, so a recall waits until they have run out, by the kernel's own count of ticks. They are kept for one
-//! tick, from the moment at which the thread that asked has taken the answer in. Those of directories without their attributes: then the same
-//! call asks for those in any case, and shows that the thread has gone on. That is worth it where a path is walked many times within a tick: for
-//! a directory in which names were asked for a moment ago, and for what a thread looks at that asks for extended attributes (`ls -l` makes
-//! three calls with the whole path of each file).
+//! **Names** cannot be taken back without a lock that a create in flight holds. A recall therefore waits until they have run out, by the
+//! kernel's own count of ticks. A name is kept for one tick, from the moment at which the calling thread has taken the answer in. A name of
+//! a directory is kept without the attributes: then the same call asks for the attributes in any case, and shows that the thread has gone
+//! on. Names are worth keeping where a path is walked many times within a tick: for a directory in which names were asked for a moment ago,
+//! and for what a thread looks at that asks for extended attributes (`ls -l` makes three calls with the whole path of each file).
 //!
-//! A rename takes what the kernel keeps of a name along to another directory, whose lease somebody else may have: so it begins when
-//! names in the old one have run out ([`KernelCacheState::pause`]).
+//! A rename takes what the kernel keeps of a name along to another directory, whose lease somebody else may have. A rename therefore begins
+//! when names in the old directory have run out ([`KernelCacheState::pause`]).
 //!
-//! Invariant: an answer is noted here before it is looked whether the lease still covers it.
+//! Invariant: an answer is noted here before the check whether the lease still covers it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -44,7 +44,7 @@ const TAKEN_IN_MS: u64 = 2000;
 /// Lifetime of names, and of attributes of files, in the kernel: it rounds the value up to one tick of its
 /// clock.
 const A_TICK: Duration = Duration::from_nanos(1);
-/// Entries that are kept for a tick are kept until the end of the next one at most. One more, because the two counts differ by up to one.
+/// Ticks that an entry kept for one tick may live: until the end of the next tick, and one more because the two counts differ by up to one.
 const TICKS: u64 = 3;
 /// The kernel keeps nothing beyond the lease; for what is kept for a tick there must be this much left of it.
 const LEASE_LEFT_MS: u64 = 100;

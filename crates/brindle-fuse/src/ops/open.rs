@@ -1,4 +1,4 @@
-//! OPEN and OPENDIR: what the mode of a handle means to the kernel.
+//! OPEN and OPENDIR: from the mode of a handle to the flags for the kernel.
 
 use brindle_client::Client;
 use brindle_types::{Fault, Ino};

@@ -1,8 +1,8 @@
 //! Owners of fcntl locks, by the open file that they took them through.
 //!
-//! The kernel does not say of an fcntl lock whether a process took it (it goes when that process closes any
-//! descriptor of the file) or an open file (an OFD lock: it goes with the open file, and no unlock is sent).
-//! A lock that no FLUSH has named by the time of the RELEASE was an OFD lock.
+//! The kernel does not tell whose an fcntl lock is. A lock of a process goes when that process closes any
+//! descriptor of the file. An OFD lock goes with its open file, and no unlock is sent. A lock that no FLUSH
+//! has named by the time of the RELEASE was an OFD lock.
 
 use std::collections::{BTreeMap, BTreeSet};
 

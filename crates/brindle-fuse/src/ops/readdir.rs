@@ -1,8 +1,8 @@
 //! READDIR and READDIRPLUS.
 //!
-//! The kernel may keep attributes for a tick of its clock at most, so neither form brings
-//! them: entries of READDIRPLUS are plain, and the kernel takes no reference to their inodes. They come from the MDT all
-//! the same: the client answers the lookups that follow from its memory.
+//! The kernel may keep attributes for a tick of its clock at most. Neither form therefore brings them: entries of
+//! READDIRPLUS are plain, and the kernel takes no reference to their inodes. The MDT sends the attributes all the same:
+//! the client answers the lookups that follow from its cache.
 
 use brindle_client::Client;
 use brindle_client::namespace::readdir::ENTRIES_MAX;

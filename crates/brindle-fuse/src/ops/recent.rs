@@ -1,13 +1,12 @@
 //! Answers that a thread got a moment ago, in the same system call: attributes of a file that it has just made, and
 //! extended attributes that are known not to exist.
 //!
-//! On its way along a path the kernel asks for the ACL of each directory right after its LOOKUP, and `ls -l` does so of
-//! each file. The attributes that the LOOKUP brought say whether there are any, so that the MDT needs not be asked.
-//! The kernel also asks in a chmod, right after the SETATTR, for ACLs. Behind every CREATE, in the same open(2), the kernel asks for the
-//! attributes that it has just been told.
+//! On its way along a path the kernel asks for the ACL of each directory right after its LOOKUP, and `ls -l` does so for each file. The
+//! attributes in the LOOKUP's reply say whether there is an ACL, so the MDT need not be asked. In a chmod the kernel also asks for ACLs,
+//! right after the SETATTR. After every CREATE, in the same open(2), the kernel asks for the attributes that it has just been given.
 //!
-//! Invariant: only what the thread's own last request, a LOOKUP, SETATTR or CREATE, brought counts, only for a moment, and once:
-//! whoever then asks by descriptor may have heard of a change. Of files that a lease covers nothing is told from here.
+//! Invariant: only the reply to the thread's own last request (a LOOKUP, SETATTR or CREATE) counts, only for a moment, and once: a
+//! thread that then asks by descriptor may have heard of a change. Files that a lease covers are not answered from here.
 
 use std::collections::BTreeMap;
 

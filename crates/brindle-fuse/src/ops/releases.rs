@@ -1,4 +1,4 @@
-//! Open files that are being released. close(2) returns before the mount has heard of it, and the locks that go with it are the servers'.
+//! Open files that are being released. close(2) returns before the mount has heard of it, and the servers hold the locks that go with it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,12 +1,12 @@
-//! ESTALE, which no program that gave a path is to see.
+//! ESTALE: a program that gave a path must never see it.
 //!
-//! An operation on an inode that somebody has removed is answered ESTALE, so that the kernel walks the path again: a file
-//! of the same name may have been made meanwhile. The kernel does so once (`retry_estale` of Linux). Where the new file is
-//! gone by then too it would hand ESTALE to the program; the path led to nothing at that moment, and that is ENOENT.
+//! An operation on an inode that somebody has removed is answered ESTALE, so that the kernel walks the path again: a file of the same
+//! name may have been made meanwhile. The kernel does so once (`retry_estale` of Linux). If the new file is gone by then too, the kernel
+//! would hand ESTALE to the program. At that moment the path led to nothing, which is ENOENT.
 //!
-//! A second walk is known by what the thread asks: LOOKUPs that all find something, with looks at the directories on the way, then
-//! what is wanted. What is to be made is looked up, too, and the last LOOKUP finds nothing. Where the kernel remembers a name it asks whether
-//! that still leads to the same inode; if not, it looks the same name up once more.
+//! A second walk is known by what the thread asks: LOOKUPs that all find something, with GETATTRs of the directories on the way, then the
+//! wanted operation. A name that is to be made is looked up, too, and the last LOOKUP finds nothing. Where the kernel remembers a name it
+//! asks whether the name still leads to the same inode; if not, it looks the same name up once more.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -108,7 +108,7 @@ impl Stale {
             match (part, refused.place) {
                 (Part::Step, Place::Refused | Place::Walking) => refused.walks(name),
                 (Part::Step, Place::Absent) if name == refused.name => refused.walks(name),
-                // Another system call.
+                // The thread is in a later system call.
                 (Part::Step, _) | (Part::Act, Place::Refused) => drop(threads.remove(&tid)),
                 _ => {}
             }
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn the_second_time_in_one_call_is_told_from_the_first_of_another() {
         let stale = Stale::default();
-        // Another name at each step.
+        // Each step has a new name.
         let steps = Cell::new(0);
         let ask = |part| {
             steps.set(steps.get() + 1);
@@ -244,7 +244,7 @@ mod tests {
         ask(Step);
         ask(Act);
         assert!(!is_second(Act));
-        // Another operation, another thread, too late.
+        // A different operation, a different thread, too late.
         ask(Act);
         ask(Step);
         assert!(!is_second(Act));

@@ -1,4 +1,5 @@
-//! TMPFILE: a file without a name. That it may never get one (O_EXCL) is the kernel's to keep.
+//! TMPFILE: a file without a name. With O_EXCL the file may never get a name; the kernel enforces
+//! that.
 
 use brindle_types::Fault;
 

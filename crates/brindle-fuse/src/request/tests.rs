@@ -1,4 +1,4 @@
-//! Requests as the kernel lays them out, and whatever else might come.
+//! Requests as the kernel lays them out, and malformed ones.
 
 use brindle_types::attr::Time;
 use bytes::Bytes;

@@ -50,7 +50,7 @@ impl Channel {
         Channel { fd }
     }
 
-    /// Another descriptor of this connection, with a queue of its own.
+    /// A further descriptor of this connection, with a queue of its own.
     pub fn try_clone(&self) -> io::Result<Channel> {
         let fd = open_device()?;
         let master: u32 = self.fd.as_raw_fd() as u32;

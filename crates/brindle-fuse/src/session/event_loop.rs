@@ -1,14 +1,14 @@
 //! The event loop: one thread that reads the device and takes the answers of the MDT.
 //!
-//! An operation on names is a request of the kernel, a question to the MDT, its answer, and an answer to the kernel. With a thread
-//! for each of the two ends every operation wakes both; with one thread for both a busy mount finds the next thing to do
-//! without going to sleep (note 013). So one thread runs a loop of its own: the device is one of the things that it waits for, the
-//! connections that were given to [`EventLoop::tasks`] are others, and operations that such a connection wakes go on there.
+//! An operation on names is a request of the kernel, a question to the MDT, its answer, and an answer to the kernel. With a thread for each
+//! of the two ends every operation wakes both threads. With one thread for both ends a busy mount finds the next thing to do without going
+//! to sleep (note 013). The thread therefore runs a loop of its own: it waits for the device and for the connections that were given to
+//! [`EventLoop::tasks`], and operations that such a connection wakes go on there.
 //!
-//! Operations that move data go to the task runner of the mount, and so do those that another thread wakes. Where there are few answers, or the event loop cannot
-//! keep up, it leaves the device to the other readers ([`super::reader_pool`]) and only takes answers.
+//! Operations that move data go to the task runner of the mount. Operations that another thread wakes go there, too. If there are few
+//! answers, or the event loop cannot keep up, it leaves the device to the other readers ([`super::reader_pool`]) and only takes answers.
 //!
-//! Invariant: nothing that runs here blocks. If something does all the same, the reader pool's watch has the device read by others.
+//! Invariant: code that runs here never blocks. If some code does all the same, the reader pool's watch has the device read by others.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ thread_local! {
     static LEAD: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The thread. It ends when the last clone is dropped, and the last of [`EventLoop::tasks`].
+/// The thread of the loop. The thread ends when the last clone is dropped, and the last of [`EventLoop::tasks`].
 #[derive(Clone)]
 pub struct EventLoop(Arc<Inner>);
 
@@ -91,7 +91,7 @@ impl EventLoop {
         Ok(EventLoop(Arc::new(Inner { id, runtime, beat, _stop: stop })))
     }
 
-    /// Runs tasks on this thread: for connections whose answers operations wait for, one message at a time. They must not block, nor
+    /// Runs tasks on this thread: for connections whose answers operations wait for, one message at a time. A task must not block, nor
     /// compute for long.
     pub fn tasks(&self) -> Arc<dyn Spawn> {
         Arc::new(OnLead(self.clone()))

@@ -344,7 +344,8 @@ impl Session {
 }
 
 impl Drop for Session {
-    /// A connection that was unmounted lazily may still have callers. Its number is ours until it has ended.
+    /// A connection that was unmounted lazily may still have callers. The connection's number is ours until it has
+    /// ended.
     fn drop(&mut self) {
         if self.ended.borrow().is_none() && self.abort().is_err() {
             tracing::debug!("the connection ended by itself");

@@ -1,16 +1,18 @@
 //! Number of readers that wait at the device.
 //!
-//! The kernel gives messages to waiting readers in turn. Where a program asks for one thing after the other two readers share
-//! its requests, each with the cold caches of another processor, and every other one is woken where the program itself is about
-//! to go on. One reader alone serves it faster (note 007), and fastest the one that takes the answers of the MDT, too: the
-//! [event loop](super::event_loop), number 0. So as few are at work as are needed, and the others rest:
+//! The kernel gives messages to waiting readers in turn. Where a program asks for one thing after the other, two readers share its
+//! requests, each with the cold caches of another processor, and every second time a reader is woken where the program itself is about to
+//! go on. A single reader serves such a program faster (note 007). The fastest reader is the one that also takes the answers of the MDT:
+//! the [event loop](super::event_loop), number 0. As few readers as needed are therefore at work, and the others rest:
 //!
-//! * The event loop is at work as long as operations go on where it takes answers, and it has to wait for a message now and then. Otherwise
-//!   it leaves the device to another one, alone: a message wakes everybody who waits in an event loop, and a reader besides.
+//! * The event loop is at work as long as operations go on where it takes answers, and it has to wait for a message now and then. Outside
+//!   of these conditions it leaves the device to one other reader, alone: a message wakes everybody who waits in an event loop, and a
+//!   reader besides.
 //! * A reader that hardly ever has to wait for a message calls another one.
-//! * A reader that mostly waits rests, unless it is the last. That one gives back to the event loop when the above is so again.
-//! * One of those that rest is the *watch*: it looks now and then whether those at work get on. If all of them are still with
-//!   what they had the last time (a handler that blocks, a processor that is taken away), it joins them.
+//! * A reader that mostly waits rests, unless it is the last. The last one gives the device back to the event loop when the event loop's
+//!   conditions hold again.
+//! * A resting reader is the *watch*: it looks now and then whether the readers at work get on. If all of them are still with the message
+//!   that they had the last time (a handler that blocks, a processor that is taken away), the watch joins them.
 //!
 //! Invariant: at least one reader is at work, or called, and a message waits for at most two [`WATCH`] longer than for a free reader.
 

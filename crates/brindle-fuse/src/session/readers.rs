@@ -1,9 +1,9 @@
 //! The step of each reader of the FUSE device: waiting, reading, or handling. A caller can wait until every message that was read before has
 //! reached its handler.
 //!
-//! A message that a reader has taken out of the kernel's queue is known to nobody until its handler has begun. Requests are taken in the order
-//! in which programs made them, but handled by several threads; this is how one of them finds out that the others have begun with what
-//! came before.
+//! A message that a reader has taken out of the kernel's queue is unknown to all other threads until its handler has begun. Requests are
+//! taken in the order in which programs made them, but handled by several threads. With the steps, one thread finds out that the others
+//! have begun with all earlier requests.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;

@@ -1,10 +1,10 @@
 //! The readers: from a message on the device to the file system and back.
 //!
 //! Each reader owns a channel and handles one message at a time; the first one is the [event loop](super::event_loop), whose loop is there.
-//! A handler's future is polled once on the reader
-//! itself (what is known anyway is answered without one, [`Filesystem::fast_path`]); if it is not ready it goes to the task runner when it can go on
-//! ([`Parked`]): where the answer of a server arrives, which is the thread that has it. So no reader is ever blocked by a
-//! handler. How many of them are at work, and that there is one for an INTERRUPT, is the matter of the [`ReaderPool`].
+//! A request whose answer is known already is answered without a future ([`Filesystem::fast_path`]). A handler's future is polled once on
+//! the reader itself. If the future is not ready, it goes to the task runner when it can go on ([`Parked`]): where the answer of a server
+//! arrives, on the thread that has the answer. A handler therefore never blocks a reader. The [`ReaderPool`] decides how many readers are
+//! at work, and that one is there for an INTERRUPT.
 //!
 //! Invariant: every request that wants an answer gets exactly one, also if its handler panics or is dropped.
 

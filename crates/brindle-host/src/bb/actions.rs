@@ -1,4 +1,4 @@
-//! What is done to processes, mounts and bricks. Every action can be repeated, also after a half of it.
+//! Actions on processes, mounts and bricks. Every action can be repeated, also after it was cut off half way.
 //!
 //! Of a buffer there are: `DIR/buffers/SERIAL` (state and logs of its cluster), `DIR/stage/SERIAL` (its mount for staging), and
 //! `BRICK/brindle-bb/SERIAL` on each of its bricks (its targets; each OST on an image of the size of the slice, so that no buffer takes
@@ -51,7 +51,7 @@ pub struct Actions<'a> {
     pub(super) troubles: Mutex<BTreeMap<String, (Instant, String)>>,
     /// The agents of compute nodes, where this host takes any.
     hub: Option<Hub>,
-    /// One lock a buffer for starting it again: several jobs may find at once that a persistent one does not run.
+    /// Locks for starting a buffer again, one for each buffer: several jobs may find at once that a persistent buffer does not run.
     starts: Mutex<BTreeMap<u64, Arc<Mutex<()>>>>,
 }
 
@@ -150,8 +150,8 @@ impl<'a> Actions<'a> {
         self.hold(&buffer.slices, pool, revision, false).map(drop)
     }
 
-    /// Takes room away from its targets, as much as `shrink_to` says. What was written there has been given back to the disk before: it is
-    /// another buffer's then.
+    /// Shrinks the slices of the buffer's targets to `shrink_to`. The disk got back what was written beyond that size before: the space is
+    /// another buffer's afterwards.
     pub fn shrink(&self, buffer: &Buffer) -> Result<()> {
         self.ensure_runs(buffer.serial)?;
         let slices =
@@ -163,8 +163,8 @@ impl<'a> Actions<'a> {
         }
     }
 
-    /// Its user enters the directory that nodes share, for a persistent buffer with a group also the group; the directories of nodes can
-    /// be reached by way of their mounts only.
+    /// Gives the directory that nodes share to the buffer's user, and to the group of a persistent buffer with a group. The directories of
+    /// single nodes can be reached by way of their mounts only.
     fn give_to_owner(&self, buffer: &Buffer) -> Result<()> {
         let root = Dir::root(&self.stage_mount(buffer.serial))?;
         root.set_mode(ROOT_MODE)?;
@@ -184,7 +184,8 @@ impl<'a> Actions<'a> {
         global.set_mode(if buffer.group.is_some() { GROUP_MODE } else { OWNER_MODE })
     }
 
-    /// Opens a persistent buffer to its group. It may have to be mounted for staging first: what is below the mount point stays empty.
+    /// Opens a persistent buffer to its group. The buffer may have to be mounted for staging first: the directory below the mount point
+    /// stays empty.
     pub fn share(&self, buffer: &Buffer) -> Result<()> {
         self.ensure_runs(buffer.serial)?;
         self.give_to_owner(buffer)
@@ -288,7 +289,7 @@ impl<'a> Actions<'a> {
         staging::run(self.host, buffer, work, stages_in, job)
     }
 
-    /// What each node mounts of a job: below which name, from where.
+    /// Pairs of the mount point's name and the source: the mounts of a job on each node.
     pub(super) fn sources(&self, buffer: &Buffer) -> Result<Vec<(String, String)>> {
         let own = buffer.has_directory().then(|| (buffer.token.clone(), buffer.serial));
         let used = buffer.uses.iter().map(|used| (persistent_name(&buffer.token, &used.name), used.serial));
@@ -296,7 +297,7 @@ impl<'a> Actions<'a> {
         all.map(|(name, serial)| Ok((name, self.source_of(serial)?))).collect()
     }
 
-    /// The source that mount(8) takes for a buffer. Its servers run on return.
+    /// The source that mount(8) takes for a buffer. The buffer's servers run on return.
     pub(super) fn source_of(&self, serial: u64) -> Result<String> {
         self.ensure_runs(serial)?;
         let cluster = Cluster::load(&self.work_dir(serial))?;
@@ -409,7 +410,7 @@ pub(super) fn reap(cluster: &Cluster) {
     let servers = cluster.servers.iter().filter_map(|s| s.run.as_ref());
     for run in servers.chain(cluster.mounts.iter().filter_map(|m| m.run.as_ref())) {
         if let Some(pid) = i32::try_from(run.identity.pid).ok().and_then(Pid::from_raw) {
-            // Those that an earlier orchestrator started are not this one's.
+            // Servers that an earlier orchestrator started are not children of this process.
             let _ = waitpid(Some(pid), WaitOptions::NOHANG);
         }
     }

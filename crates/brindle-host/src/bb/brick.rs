@@ -1,8 +1,9 @@
 //! The mark of a brick: which orchestrator it belongs to.
 //!
-//! The serial numbers of buffers begin at 1 in the state of each orchestrator, and a buffer is made from scratch: two orchestrators over one
-//! brick would erase each other's buffers. So `BRICK/brindle-bb/owner` holds the identity of the state ([`super::store::Store::id`]). It is
-//! written when the brick is added, and compared before anything is made in the brick or removed from it.
+//! The serial numbers of buffers begin at 1 in the state of each orchestrator, and a buffer is made from scratch: two orchestrators over
+//! one brick would erase each other's buffers. `BRICK/brindle-bb/owner` therefore holds the identity of the state
+//! ([`super::store::Store::id`]). The mark is written when the brick is added, and compared before anything is made in the brick or removed
+//! from it.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -40,10 +41,10 @@ impl Orchestrator<'_> {
         }
     }
 
-    /// Adds a brick to a pool. One on another host is marked by the agent there.
+    /// Adds a brick to a pool. The agent of another host marks a brick there.
     pub(super) fn add_brick(&self, pool: &str, name: &str, wanted: &Brick) -> Result<Reply> {
         let _bricks = self.bricks.lock();
-        // One directory has one name, also with a slash at its end, and here also behind a link.
+        // A directory has a single name, also if it was given with a slash at its end. On this host a link to it gets the same name, too.
         let dir: PathBuf = Path::new(&wanted.dir).components().collect();
         let node = self.node_of_brick(wanted)?;
         let dir = if node.is_none() { dir.canonicalize().unwrap_or(dir) } else { dir };
@@ -243,7 +244,7 @@ pub(super) fn claim(brick: &Path, id: &str, is_listed: bool) -> Result<()> {
     }
     make_private_dir(&dir)?;
     write_mark(brick, &dir, id).map_err(|e| cannot("cannot mark the brick", brick, &e))?;
-    // Another orchestrator may have been faster.
+    // A second orchestrator may have marked the brick first.
     match owner(&dir)? {
         Some(owner) if owner != id => Err(foreign(brick, &of_another(&owner))),
         _ => Ok(()),

@@ -421,7 +421,8 @@ impl Copy {
         let partial = own_partial(to);
         match std::fs::hard_link(first, &partial) {
             Ok(()) => {}
-            // Another file system, one without hard links, or too many of them: a file of its own holds the same.
+            // The target may be on another file system, on one without hard links, or have too many of them. A file of its own then holds
+            // the same bytes.
             Err(e) if is_no_link(&e) => return Ok(false),
             Err(e) => return Err(failed("cannot link", to, &e)),
         }
@@ -432,7 +433,7 @@ impl Copy {
 
     /// Whether the file at `to`, of the same length, has the contents of the source; it is on the disk then.
     fn has_contents(&mut self, source: &File, from: &Path, to: &Path) -> Result<bool> {
-        // One that cannot be read is written anew.
+        // An unreadable target is written anew.
         let Ok(there) = File::open(to) else { return Ok(false) };
         if !xattr::are_same(source, &there) {
             return Ok(false);
@@ -494,7 +495,7 @@ impl Copy {
         while at < len {
             match rustix::fs::seek(source, SeekFrom::Data(at)) {
                 Ok(data) => at = data,
-                // Nothing but a hole is left.
+                // Only a hole is left.
                 Err(rustix::io::Errno::NXIO) => break,
                 Err(e) => return Err(read_fault(e.into())),
             }
@@ -517,7 +518,7 @@ impl Copy {
                 copied += n as u64;
             }
         }
-        // There may be a hole at the end.
+        // The file may end with a hole.
         target.set_len(len).map_err(write_fault)?;
         Ok(copied)
     }

@@ -47,7 +47,7 @@ pub const POOL_DEFAULT: &str = "default";
 /// Places of an orchestrator.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Its state, and the work directories of buffers.
+    /// State of the orchestrator, and the work directories of buffers.
     pub dir: PathBuf,
     /// Where jobs see their buffers: `MOUNT_ROOT/JOB`.
     pub mount_root: PathBuf,

@@ -116,8 +116,8 @@ impl Actions<'_> {
         (done, outcome.and(fenced))
     }
 
-    /// Has all nodes of a buffer carry out an order: those of this machine one after the other, all others at the same time. What was done, and
-    /// the fault of the other nodes.
+    /// Has all nodes of a buffer carry out an order: nodes of this machine one after the other, all others at the same time. Returns what
+    /// was done, and the fault of the other nodes.
     fn order_all(&self, buffer: &Buffer, revision: u64, order: &NodeOrder) -> (Ordered, Result<()>) {
         let (serial, job) = (buffer.serial, buffer.token.clone());
         let order = NodeOrderReq { serial, revision, job, order: order.clone() };

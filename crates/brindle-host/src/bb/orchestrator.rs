@@ -1,7 +1,7 @@
 //! Requests, locks, and the loop around the state machine.
 //!
-//! One lock a job: phases of a job overlap, because a cancelled job is torn down while another phase runs. A hurried teardown stops the
-//! copy that is under way, then waits for the lock like everybody else.
+//! Each job has a lock: phases of a job overlap, because a cancelled job is torn down while another phase runs. A hurried teardown stops
+//! the copy that is under way, then waits for the lock like everybody else.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ impl<'a> Orchestrator<'a> {
     /// Opens the state in the directory of `config`, and makes good what a crash has left.
     pub fn open(host: &'a Host, config: Config) -> Result<Orchestrator<'a>> {
         super::make_dir(&config.dir)?;
-        // One that was killed a moment ago may hold it still.
+        // An orchestrator that was killed a moment ago may still hold the lock.
         let lock = DirLock::wait(&config.dir, "another orchestrator of burst buffers", |who| {
             tracing::warn!(%who, "another orchestrator has the directory, and is waited for");
         })?;
@@ -67,7 +67,7 @@ impl<'a> Orchestrator<'a> {
         Ok(orchestrator)
     }
 
-    /// Its places.
+    /// Directories and programs of the orchestrator.
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -469,7 +469,8 @@ impl<'a> Orchestrator<'a> {
         let _step = held(&lock, name)?;
         let (version, buffer) = find()?;
         let (bytes, pool) = (format_bytes(buffer.bytes), buffer.pool.clone());
-        // Slurm repeats hurried teardowns, also of a job that it has forgotten. They stop the copies of what it knows, and no others.
+        // Slurm repeats hurried teardowns, also of a job that it has forgotten. A teardown stops the copy under the job's lock. A buffer
+        // that was torn down is therefore copied under a lock of its own.
         let forgotten = buffer.torn_down.then(JobLock::default);
         let reached = self.pursue(forgotten.as_ref().unwrap_or(&lock), version, buffer, goal)?;
         Ok(Reply::Done(match (reached.buffer.phase, goal) {
@@ -526,7 +527,7 @@ impl<'a> Orchestrator<'a> {
                 && action == Action::Destroy
                 && waits_for_hosts(&buffer, fault)
             {
-                // Its name is free, and whoever asked need not ask again.
+                // The name is free from now on, and whoever asked need not ask again.
                 buffer.torn_down = true;
                 self.store.put(version, &buffer)?;
                 tracing::warn!(%fault, job = buffer.token, serial = buffer.serial, "it goes when its hosts are back");
@@ -591,13 +592,13 @@ impl<'a> Orchestrator<'a> {
 
     pub(super) fn lock_of(&self, token: &str) -> Arc<JobLock> {
         let mut locks = self.locks.lock();
-        // Those that nobody holds are not needed.
+        // Locks that nobody holds are not needed.
         locks.retain(|_, lock| Arc::strong_count(lock) > 1);
         locks.entry(token.to_owned()).or_default().clone()
     }
 
-    /// Destroys the buffers that were thrown away and kept for as long as they should be. One that somebody works on is left alone until
-    /// the next look.
+    /// Destroys the buffers that were thrown away and kept for as long as they should be. A buffer that somebody works on is left alone
+    /// until the next look.
     pub(super) fn expire(&self) {
         let all = match self.store.buffers() {
             Ok(all) => all,
@@ -609,7 +610,7 @@ impl<'a> Orchestrator<'a> {
             let lock = self.lock_of(&buffer.token);
             let Some(_step) = lock.step.try_lock() else { continue };
             let (job, serial) = (buffer.token, buffer.serial);
-            // It may be another one now that the lock is held.
+            // The row may belong to another buffer now that the lock is held.
             let expired = self.store.buffer(serial).and_then(|found| {
                 let found = found.filter(|(_, b)| b.phase == Phase::Kept);
                 found.map_or(Ok(()), |(version, b)| self.pursue(&lock, version, b, &Goal::Expire).map(drop))
@@ -632,7 +633,7 @@ impl<'a> Orchestrator<'a> {
         // Persistent ones when the jobs that use them are gone.
         all.sort_by_key(|(_, buffer)| buffer.persistent);
         for (version, buffer) in all {
-            // Whatever it was mounted for has ended.
+            // The job or the staging for which the buffer was mounted has ended.
             let mut idle = Buffer { phase: Phase::Unmounting, ..buffer.clone() };
             idle.note(now_ms(), "");
             let (version, buffer) = match buffer.phase {

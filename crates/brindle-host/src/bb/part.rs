@@ -5,8 +5,8 @@
 //! | the orchestrator's own | the orchestrator, in its work directory of the buffer |
 //! | another one with bricks | its agent ([`super::node::agent`]), in a directory of its state |
 //!
-//! Both carry out the same orders with this code, and every order can be repeated. What runs is written down by [`crate::cluster`], before it is
-//! started.
+//! Orchestrator and agent carry out the same orders with this code, and every order can be repeated. [`crate::cluster`] writes each process
+//! down before it is started.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -138,7 +138,7 @@ impl Part<'_> {
         Ok(NodeSlicesResp { mgs: cluster.mgs().filter(|_| serves_mgs), free_bytes: Vec::new() })
     }
 
-    /// Has the servers refuse the hosts of these keys, and no others. They start anew with the list.
+    /// Has the servers refuse the hosts of these keys, and no others. The servers start anew with the list.
     fn refuse_keys(&self, file: &Path, keys: &[String]) -> Result<()> {
         let mut refused = Refused::open(file)?;
         if refused.keys() == keys && file.exists() {
@@ -238,7 +238,7 @@ impl Part<'_> {
         dirs.iter().zip(targets).map(free).collect()
     }
 
-    /// Ends everything of the part and removes it. Nothing of the buffer is left in these bricks on return.
+    /// Ends everything of the part and removes it. On return these bricks hold nothing of the buffer.
     pub fn destroy(&self, bricks: &[String]) -> Result<()> {
         match Cluster::load(&self.dir) {
             Ok(cluster) => {

@@ -31,7 +31,7 @@ struct Share {
     targets: Vec<SliceTarget>,
 }
 
-/// The brick of a slice. One of the same name on another host has come in its place.
+/// The brick of a slice. `None` if a brick of the same name on another host has taken its place.
 fn brick_of<'a>(pool: &'a Pool, slice: &Slice) -> Option<&'a Brick> {
     pool.bricks.get(&slice.brick).filter(|brick| brick.node == slice.node)
 }

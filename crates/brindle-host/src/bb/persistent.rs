@@ -15,7 +15,7 @@ use super::orchestrator::{Orchestrator, held, no_buffer, refuse_root};
 use super::protocol::{Create, Reply};
 
 impl Orchestrator<'_> {
-    /// Makes a persistent buffer. One that is there already, of the same owner and size, is what was asked for.
+    /// Makes a persistent buffer. An existing buffer of the same owner and size counts as made.
     pub(super) fn create(&self, wanted: &Create) -> Result<Reply> {
         let name = &wanted.name;
         check_name(name).map_err(|why| {
@@ -44,7 +44,7 @@ impl Orchestrator<'_> {
         match self.make_somewhere(&lock, (version, buffer), &allocate) {
             Ok(()) => Ok(Reply::Done(format!("created {name}"))),
             Err(fault) => {
-                // Nobody tears it down: its room goes back at once.
+                // No job tears the buffer down: its space goes back at once.
                 if let Some((version, half)) = self.find(name)?.filter(|(_, b)| b.phase == Phase::Making) {
                     self.pursue(&lock, version, half, &Goal::Drop)?;
                 }

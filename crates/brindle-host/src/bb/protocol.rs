@@ -1,6 +1,6 @@
-//! What `dacctl` and `brindle bb` ask of the orchestrator: one line of JSON there, one back, over a local socket.
+//! Requests of `dacctl` and `brindle bb` to the orchestrator: one line of JSON there, one back, over a local socket.
 //!
-//! Every request can be repeated. So whoever asks asks again when the orchestrator ended in between, until its patience is over.
+//! Every request can be repeated. If the orchestrator ended in between, the caller therefore asks again until its patience is over.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -60,13 +60,13 @@ pub enum Request {
     Retry(String),
     /// Destroys a buffer with all it holds.
     Drop(String),
-    /// Another size of a buffer.
+    /// Changes the size of a buffer.
     Resize {
-        /// Its job or name, or the path at which a job finds it.
+        /// Job or name of the buffer, or the path at which a job finds the buffer.
         name: String,
         /// The size.
         bytes: u64,
-        /// One that is larger stays as it is.
+        /// If set, a larger buffer stays as it is.
         only_grow: bool,
     },
     /// A persistent buffer.
@@ -79,11 +79,11 @@ pub enum Request {
         pool: String,
         /// Name of the brick.
         name: String,
-        /// Its directory.
+        /// Directory of the brick.
         dir: String,
-        /// Its capacity.
+        /// Capacity of the brick.
         bytes: u64,
-        /// Its host; `None`: the orchestrator's own.
+        /// Host of the brick; `None`: the orchestrator's own.
         #[serde(default)]
         node: Option<String>,
     },
@@ -93,7 +93,7 @@ pub enum Request {
         pool: String,
         /// Name of the brick.
         name: String,
-        /// Its disk is gone: nobody confirms any more that it is empty.
+        /// The brick's disk is gone: nobody confirms any more that the brick is empty.
         lost: bool,
     },
     /// Keeps new slices out of a brick, or lets them in again.
@@ -122,9 +122,9 @@ pub struct Setup {
     pub gid: u32,
     /// The pool.
     pub pool: String,
-    /// Its size.
+    /// Size of the buffer.
     pub bytes: u64,
-    /// What the script of the job says.
+    /// The job script's directives.
     pub request: JobRequest,
     /// Whether the orchestrator makes and destroys the persistent buffers that the script names: Slurm's plug-in `burst_buffer/lua` does
     /// not ask for them by itself, and counts their capacity as the job's.
@@ -180,7 +180,7 @@ impl Setup {
 /// A request for a persistent buffer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Create {
-    /// Its name.
+    /// Name of the buffer.
     pub name: String,
     /// Owner.
     pub uid: u32,
@@ -188,7 +188,7 @@ pub struct Create {
     pub gid: u32,
     /// The pool.
     pub pool: String,
-    /// Its size.
+    /// Size of the buffer.
     pub bytes: u64,
     /// Group whose members may use it, too: a name or a number.
     pub group: Option<String>,
@@ -198,7 +198,7 @@ pub struct Create {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reply {
-    /// It is done. The text, which may be empty, is for people.
+    /// The request is done. The text, which may be empty, is for people.
     Done(String),
     /// Answer to `Pools`.
     Pools(Pools),
@@ -223,7 +223,7 @@ pub enum Reply {
 /// A compute node.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NodeState {
-    /// Its name.
+    /// Name of the node.
     pub name: String,
     /// The address that its agent called from last; empty of the orchestrator's own host.
     pub address: String,
@@ -256,7 +256,7 @@ pub fn ask(socket: &Path, request: &Request, patience: Duration) -> Result<Reply
                 )
                 .data("what it had begun goes on when it runs again"));
             }
-            // Nothing tells when an orchestrator listens again; the deadline ends this.
+            // No event tells when an orchestrator listens again; the deadline ends the loop.
             Err(_) => std::thread::sleep(TRY_AGAIN),
         }
     }

@@ -81,7 +81,7 @@ impl Orchestrator<'_> {
     /// The pool first, then the row, then the targets.
     pub(super) fn grow(&self, lock: &JobLock, version: u64, buffer: Buffer, bytes: u64) -> Result<()> {
         let (serial, pool) = (buffer.serial, buffer.pool.clone());
-        // What it may not do in this phase changes nothing.
+        // A step that this phase forbids must change nothing: it is checked before the pool is changed.
         brindle_bb::life::step(&buffer, &brindle_bb::life::Event::Asked(Goal::Grow(buffer.slices.clone())))?;
         let away = self.actions.unusable(&self.store.pools()?, false);
         let slices = self.store.change_pool(&pool, |pool| pool.grow(serial, bytes, &away))?;

@@ -23,7 +23,8 @@ const GROW_EVERY: Duration = Duration::from_millis(250);
 /// How long somebody who has connected may take to ask.
 const ASK_LIMIT: Duration = Duration::from_secs(10);
 
-/// Listens at a socket. One that an ended orchestrator left is taken away; the caller holds the lock of the orchestrator's directory.
+/// Listens at a socket. A socket that an ended orchestrator left is removed; the caller holds the lock of the orchestrator's
+/// directory.
 pub fn listen(socket: &Path) -> Result<UnixListener> {
     let cannot = |e: &std::io::Error| {
         Fault::io(Code::NotWritable, "cannot listen at", socket.display().to_string(), e)

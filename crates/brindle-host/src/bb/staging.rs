@@ -36,7 +36,7 @@ pub fn run(
     let mut child = command.spawn().map_err(failed)?;
     job.copies(Identity::of(child.id()));
     if let Some(mut pipe) = child.stdin.take() {
-        // One that was stopped already does not read it.
+        // A child that was stopped already does not read its input.
         let _ = pipe.write_all(&input);
     }
     let out = child.wait_with_output();

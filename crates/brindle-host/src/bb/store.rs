@@ -26,7 +26,7 @@ const TRIES_MAX: usize = 100;
 /// A compute node whose agent has registered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeRow {
-    /// Its name: that of the host in its identity, and in Slurm.
+    /// Name of the node: the host's name in its certificate, and in Slurm.
     pub name: String,
     /// The address that its agent called from last.
     pub address: String,
@@ -85,7 +85,7 @@ impl<'a> Store<'a> {
     pub fn make_pool(&self, pool: &Pool) -> Result<()> {
         let value = encode(pool);
         let key = format!("{POOLS}{}", pool.name);
-        // One that is there stays as it is.
+        // An existing row stays as it is.
         self.host.wait(self.store.compare_and_swap(&key, 0, Some(&value))).map(|_| ())
     }
 

@@ -1,7 +1,7 @@
 //! Swap on nodes: a loop device over a file of a buffer, in a mount that serves nothing else.
 //!
-//! Devices are found by the file below them, as the kernel tells it; nothing is written down. So every call can be repeated, by whichever
-//! orchestrator, whatever was killed before.
+//! Devices are found by the file below them, as the kernel tells it; nothing is written down. Any orchestrator can therefore repeat every
+//! call, whatever was killed before.
 //!
 //! Invariant: a file is written in full before swap is turned on over it, so that no page needs room; and no file ever lies below two
 //! devices that have swap on.
@@ -44,7 +44,7 @@ pub fn write_file(path: &Path, bytes: u64, stops: &dyn Fn() -> Option<Fault>) ->
     let cannot = |e: &std::io::Error| {
         Fault::io(Code::SwapFailed, "cannot allocate the swap file", path.display().to_string(), e)
     };
-    // Whatever lies there is not written to: it may be a link, or a device.
+    // The path is never written through: it may be a link, or a device.
     match std::fs::remove_file(path) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(cannot(&e)),
         _ => {}
@@ -126,7 +126,8 @@ fn refuse_without_memory(node: &str, used_bytes: u64, available_bytes: u64) -> R
         .data("the buffer is kept"))
 }
 
-/// swapoff(8) in a process of its own. It waits in the kernel for pages; nobody can end it there, so it is left alone when its time is over.
+/// swapoff(8) in a process of its own. swapoff waits in the kernel for pages, and nobody can end it there. When its time is over it is left
+/// alone.
 fn swap_off(device: &str, node: &str) -> Result<()> {
     let fault = || {
         let what = format!("cannot turn off the swap {device} of node");
@@ -136,7 +137,7 @@ fn swap_off(device: &str, node: &str) -> Result<()> {
     command.arg(device).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|e| fault().why(e.to_string()))?;
     if Identity::of(child.id()).is_some_and(|process| !process.wait_end(OFF_LIMIT)) {
-        // swapoff gives up before the next page. One that has just ended is not there to be killed.
+        // swapoff gives up before the next page. A process that has just ended is not there to be killed.
         let _ = child.kill();
         std::thread::spawn(move || child.wait());
         return Err(fault().why(format!("it has not ended within {} s", OFF_LIMIT.as_secs())));

@@ -1,7 +1,8 @@
 //! The end of a mount on a node: nothing of the job writes into the buffer afterwards.
 //!
-//! A note beside the logs of the mount names its daemon before the mount ends, so that whoever comes after a crash waits for the same daemon. It
-//! says also, before the deed, that something may be thrown away, and stays then: everybody who asks again is told.
+//! A note beside the logs of the mount names its daemon before the mount ends, so that whoever comes after a crash waits for the same
+//! daemon. The note also says, before the connection is cut, that something may be thrown away. A note of a loss stays: everybody who asks
+//! again is told.
 
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -19,13 +20,14 @@ use crate::process::Identity;
 
 /// How long the kernel and the daemon may take to unmount, before the connection between them is cut. Pages that programs have mapped are written then.
 const UNMOUNT_LIMIT: Duration = Duration::from_secs(35);
-/// The same, where nobody needs what was written.
+/// Like `UNMOUNT_LIMIT`, where nobody needs what was written.
 const GIVE_UP_LIMIT: Duration = Duration::from_secs(8);
 /// How long a daemon may take to send what nobody needs.
 const GIVE_UP_WITHIN_S: u64 = 4;
 /// How long the daemon may take to end by itself.
 const END_LIMIT: Duration = Duration::from_secs(1);
-/// Nothing was lost where it has ended sooner: it waits 30 s for its servers (`END_WAIT_MS` of brindle-client) before it gives up what it has.
+/// A daemon that ends within this time has lost nothing: it waits 30 s for its servers (`END_WAIT_MS` of brindle-client) before it gives up
+/// what it has.
 const SENT_WITHIN_S: u64 = 28;
 /// How much longer it may take to end when it has given up.
 const GOODBYE_LIMIT: Duration = Duration::from_secs(7);
@@ -37,7 +39,7 @@ const NOTE_MODE: u32 = 0o600;
 /// A mount that ends, or has ended with a loss.
 #[derive(Default, Serialize, Deserialize)]
 struct Note {
-    /// Its daemon.
+    /// Daemon of the mount.
     daemon: Option<Identity>,
     /// When its end began, in seconds since 1970.
     #[serde(default)]
@@ -90,7 +92,7 @@ pub fn lost(note: &Path) -> Result<Option<String>> {
 
 /// Forgets a mount.
 pub fn forget(note: &Path) {
-    // There is one where something was lost only.
+    // The note exists only where something was lost.
     let _ = std::fs::remove_file(note);
 }
 
@@ -146,7 +148,7 @@ fn unmount_within(at: &Path, path: &Path, patience: &Patience) -> Result<()> {
     Ok(())
 }
 
-/// Waits for a daemon. One whose mount was in use lives on until its last program has gone.
+/// Waits for a daemon. A daemon whose mount was in use lives on until its last program has gone.
 fn end(daemon: &Identity, note: &mut Note, path: &Path, at: &Path, patience: &Patience) -> Result<()> {
     let left_s = |note: &Note| patience.sent_within_s.saturating_sub(now_s().saturating_sub(note.began_s));
     let mut ended = daemon.wait_end(END_LIMIT);

@@ -1,7 +1,7 @@
 //! Bare hosts: empty machines, on which an installation can be tried.
 //!
-//! A bare host has a network, a name, and files of its own below `DIR/hosts/NAME`, but no target and no mount. Its init ([`super::init`]) keeps
-//! it; whatever else runs there was started by [`super::run_on`].
+//! A bare host has a network, a name, and files of its own below `DIR/hosts/NAME`, but no target and no mount. The host's init
+//! ([`super::init`]) keeps the namespaces; [`super::run_on`] has started every other process there.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -75,7 +75,7 @@ pub fn ready(cluster: &mut Cluster, index: usize, starting: Starting) -> Result<
     Ok(())
 }
 
-/// Makes the files of a host. Its /run does not survive a loss of power.
+/// Makes the files of a host. The host's /run does not survive a loss of power.
 fn make_files(cluster: &Cluster, files: &Path) -> Result<()> {
     let run = files.join("run");
     if run.exists() {
@@ -115,8 +115,8 @@ impl On<'_> {
     }
 }
 
-/// Removes the directories that were made for bare hosts, unless something lies in them. One that hosts of another cluster use stays: they
-/// would lose what they have mounted there.
+/// Removes the directories that were made for bare hosts, unless something lies in them. A directory that hosts of another cluster use
+/// stays: they would lose what they have mounted there.
 pub fn remove_mount_points(cluster: &mut Cluster) {
     if cluster.made_dirs.is_empty() {
         return;

@@ -142,7 +142,7 @@ impl Signals {
     fn reap_until_term(&self) {
         let mut signal = 0;
         while signal != libc::SIGTERM {
-            // One SIGCHLD may stand for several ends.
+            // A single SIGCHLD may stand for several ends.
             while matches!(rustix::process::wait(WaitOptions::NOHANG), Ok(Some(_))) {}
             // SAFETY: a valid set, and a place for the signal.
             unsafe { libc::sigwait(&raw const self.0, &raw mut signal) };

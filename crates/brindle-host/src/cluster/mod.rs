@@ -50,7 +50,7 @@ pub const OSTS_MAX: u16 = 256;
 /// Event while a cluster is changed.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// Another command changes the cluster, and is waited for: who.
+    /// A second command changes the cluster, and is waited for: the fault names the command.
     Waits(&'a Fault),
     /// A server is ready.
     Serves {
@@ -79,14 +79,14 @@ pub enum Event<'a> {
     Agent {
         /// Name of the agent: `agent1`.
         name: &'a str,
-        /// Its archive, as its back end is named.
+        /// Archive of the agent, as its back end is named.
         archive: &'a str,
     },
     /// The S3 server works.
     Stores {
-        /// Its name: `s3`.
+        /// Name of the server: `s3`.
         name: &'a str,
-        /// Its endpoint.
+        /// Endpoint of the server.
         endpoint: &'a str,
     },
     /// A mount is usable.

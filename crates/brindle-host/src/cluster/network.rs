@@ -1,14 +1,14 @@
 //! Hosts on one machine: network namespaces, each with a link to one switch, or to one for each rail.
 //!
-//! A switch is a bridge in a namespace of its own; so are the far ends of all links, where they are shaped and cut. Of all this the
-//! machine's own namespace has one interface, the administrator's link to the switch, so that commands reach every host.
+//! A switch is a bridge in a namespace of its own. The far ends of all links are in that namespace, too; links are shaped and cut there.
+//! The machine's own namespace has only one interface, the administrator's link to the switch, so that commands reach every host.
 //!
 //! Names: `bdID-sw` the namespace of the switch, `bdID-NAME` that of a host, `bdID` the administrator's interface, `to-NAME` the port of the
 //! switch, `eth0` the interface of a host. ID is made of the directory of the cluster. Further rails have a switch each, in the same namespace, and
 //! a network of their own: `bdIDr1`, `to1-NAME`, `eth1`.
 //!
-//! A link that is cut as a whole has no carrier. One that is cut one way has a queue on that way that takes no packet: nobody is
-//! told, as with a broken transceiver.
+//! A link that is cut both ways has no carrier. A link that is cut one way has a queue on that way that takes no packet: nobody is told, as
+//! with a broken transceiver.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

@@ -15,7 +15,7 @@ use crate::{mounts, text};
 pub struct Wanted {
     /// Name of the file system.
     pub fs: FsName,
-    /// Its servers on this host; those that the state knows stay as they are.
+    /// Servers of the part on this host; servers that the state knows stay as they are.
     pub servers: Vec<Server>,
     /// Address of the MGS, where another host serves it.
     pub mgs: Option<Nid>,

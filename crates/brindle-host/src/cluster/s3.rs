@@ -1,6 +1,6 @@
 //! The S3 server of a development cluster: SeaweedFS on ports of 127.0.0.1, with one bucket, as a child of this process.
 //!
-//! Its directory holds the data, the ports that it had at first, and the keys of its only user, which are made there.
+//! The server's directory holds the data, the ports that it had at first, and the keys of its only user, which are made there.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -16,22 +16,22 @@ use rustix::process::Signal;
 
 use crate::process::Identity;
 
-/// Its name among the processes of a cluster.
+/// Name of the server among the processes of a cluster.
 pub const S3: &str = "s3";
 /// The bucket.
 pub const BUCKET: &str = "archive";
 /// The file with the keys of its user, in the form that agents read.
 pub const CREDENTIALS: &str = "credentials";
 
-/// Programs of that name are looked for.
+/// Name of the program in the search path.
 const PROGRAM: &str = "weed";
 /// The program, where the set-up of the source tree has put it: from the directory of our own.
 const OF_THE_TREE: &str = "../tools/seaweedfs/bin/weed";
-/// Another one, for those who have it elsewhere.
+/// Environment variable with the path of a program elsewhere.
 const PROGRAM_VARIABLE: &str = "BRINDLE_S3_SERVER";
 /// Longest time until it serves, on a busy machine; shorter than whoever has started this process waits.
 const READY_WITHIN: Duration = Duration::from_secs(50);
-/// How often that is looked for.
+/// Interval of the checks whether the server serves.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Longest time of one answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
@@ -55,7 +55,7 @@ const S3_PORT: usize = 6;
 /// The first port that is tried.
 const PORT_FIRST: u16 = 12_000;
 
-/// The running server. It ends with this value, and with the thread that started it.
+/// The running server. The process ends with this value, and with the thread that started it.
 pub struct S3Server {
     child: Child,
     ports: Vec<u16>,
@@ -150,7 +150,7 @@ fn ports(dir: &Path) -> Result<Vec<u16>> {
 }
 
 impl S3Server {
-    /// Starts it with its data in a directory, and makes the bucket. What it says goes to the end of a log.
+    /// Starts the server with its data in a directory, and makes the bucket. Messages of the server go to the end of a log.
     pub fn start(dir: &Path, log: &Path) -> Result<S3Server> {
         let program = program()?;
         fs::create_dir_all(dir).map_err(|e| cannot_write(dir, &e))?;
@@ -205,7 +205,7 @@ impl S3Server {
         format!("http://127.0.0.1:{}", self.ports[S3_PORT])
     }
 
-    /// Its process.
+    /// Process of the server.
     pub fn identity(&self) -> Option<Identity> {
         Identity::of(self.child.id())
     }

@@ -51,7 +51,7 @@ pub struct Cluster {
     /// Address of its MGS, where that is no server of this state: its other targets are here, or only a mount.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mgs_elsewhere: Option<Nid>,
-    /// Its manager, if one was asked for.
+    /// Manager of the cluster, if it was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manager: Option<ManagerState>,
     /// Directories of this machine that were made for bare hosts to mount theirs on, and go with them.
@@ -94,7 +94,8 @@ pub struct HostState {
     pub init: Option<Run>,
 }
 
-/// How hosts elsewhere reach the servers of a cluster that is on this machine. They have to prove that they are of the cluster of `identity`.
+/// How hosts elsewhere reach the servers of a cluster that is on this machine. Hosts elsewhere have to prove that they are of the cluster
+/// of `identity`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reach {
     /// Address at which the servers listen.

@@ -217,7 +217,7 @@ impl SharedDaemon {
     }
 }
 
-/// One shared target on this host.
+/// A shared target on this host.
 struct Hosting<'a> {
     daemon: &'a Arc<SharedDaemon>,
     seen: Option<Seen>,
@@ -483,7 +483,7 @@ impl Hosting<'_> {
         }
     }
 
-    /// Runs a call that the device may hold for ever. One that is given up leaves parts in this process.
+    /// Runs a call that the device may hold for ever. A call that is given up leaves parts in this process.
     async fn bounded(
         &self,
         (order, keeper): (&SharedTarget, &Arc<Keeper>),
@@ -570,8 +570,8 @@ impl Hosting<'_> {
         }
     }
 
-    /// Starts the target. One that is to be stopped meanwhile is not dropped half way: it is stopped once it has started. With the reason,
-    /// if the device was lost.
+    /// Starts the target. If the target is to be stopped meanwhile, the start is not dropped half way: the target is stopped once it has
+    /// started. If the device was lost, returns the reason too.
     async fn started(
         &self,
         (order, keeper): (&SharedTarget, &Arc<Keeper>),

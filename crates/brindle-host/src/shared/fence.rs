@@ -1,7 +1,7 @@
 //! The program that switches hosts off: a site's own, for IPMI, a PDU, or persistent reservations of SCSI.
 //!
-//! It is called with the name of the host as its only argument, and ends with 0 when the host cannot write
-//! any more. Anything else is up to the site.
+//! The program is called with the name of the host as its only argument, and ends with 0 when the host
+//! cannot write any more. Anything else is up to the site.
 
 use std::path::PathBuf;
 use std::process::Stdio;

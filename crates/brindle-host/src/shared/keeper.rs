@@ -23,7 +23,7 @@ const LOOK_EVERY_MS: u64 = 250;
 /// Reason why an owner has to stop.
 #[derive(Clone, Debug)]
 pub(crate) enum Lost {
-    /// Another host has written the block: nothing more may be written to the device.
+    /// A host other than this one has written the block: nothing more may be written to the device.
     Taken(Fault),
     /// The device did not answer for a long time.
     Silent(Fault),

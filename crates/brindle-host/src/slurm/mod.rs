@@ -1,8 +1,8 @@
 //! A private Slurm on this machine with burst buffers of Brindle, for `brindle dev slurm`: real munged, slurmctld and slurmd.
 //!
 //! Everything lies in one directory: configuration, keys, sockets, logs, bricks. Each node is a slurmd in a mount namespace of its own, in
-//! which `DIR/mnt` is the directory `DIR/nodes/NODE`; what the orchestrator mounts there appears in it. So jobs see one path on all nodes,
-//! and on each node it is another mount, as on real nodes.
+//! which `DIR/mnt` is the directory `DIR/nodes/NODE`; what the orchestrator mounts there appears in it. Jobs therefore see one path on all
+//! nodes, and each node has a mount of its own there, as on real nodes.
 //!
 //! Invariant: every process of the cluster is known by what it was started with or by its mount namespace, so that [`down`] finds all
 //! of them, whatever was killed before.

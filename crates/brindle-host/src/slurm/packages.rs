@@ -82,7 +82,7 @@ impl Policy {
 impl Drop for Policy {
     fn drop(&mut self) {
         if self.made {
-            // Another process may have removed the file.
+            // A second process may have removed the file.
             let _ = std::fs::remove_file(POLICY);
         }
     }

@@ -1,5 +1,5 @@
-//! The manifest of a copy, which lies beside the bytes, so that the file can be made again without the file system: names, owner, mode, times, extended
-//! attributes, checksum. JSON, an object a copy; a reader passes over fields that it does not know.
+//! The manifest of a copy: names, owner, mode, times, extended attributes, checksum. The manifest lies beside the bytes, so that the file
+//! can be made again without the file system. JSON, an object a copy; a reader passes over fields that it does not know.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;

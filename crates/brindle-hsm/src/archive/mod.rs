@@ -1,8 +1,8 @@
 //! Archives: a directory ([`posix`]) or a bucket of an S3 server ([`s3`]).
 //!
-//! Either keeps complete copies under names that have the file, the version of its contents and the attempt
-//! ([`CopyName`]), so no two attempts ever write to one name. Only the MDT knows which copy counts; a copy of
-//! an attempt that it has not taken is garbage, which the next complete copy of the file removes.
+//! Either kind keeps complete copies. The name of a copy has the file, the version of its contents and the attempt ([`CopyName`]), so no
+//! two attempts ever write to one name. Only the MDT knows which copy counts. A copy that the MDT has not taken is garbage, which the
+//! next complete copy of the file removes.
 
 pub mod manifest;
 pub mod posix;
@@ -104,7 +104,7 @@ impl Archive {
         }
     }
 
-    /// Opens a copy that the MDT knows. Its length is as it was; whoever reads it compares the checksum.
+    /// Opens a copy that the MDT knows. The copy's length is unchanged; the caller that reads the copy compares the checksum.
     pub async fn open_copy(&self, ino: Ino, copy: ArchivedCopy) -> Result<Source> {
         match self {
             Archive::Posix(dir) => {

@@ -8,7 +8,7 @@
 //! | `shadow/PATH` | link to the current copy, by the path at the time of archiving |
 //!
 //! `DIR` comes from the FID ([`Layout`]). A copy is written under its own name, which no other attempt has, and is on stable storage before
-//! the MDT is told; the name without a version leads to it only after the MDT has taken it. So what a silent agent writes late is
+//! the MDT is told; the name without a version leads to it only after the MDT has taken it. Late writes of a silent agent are therefore
 //! garbage, which the next complete copy of the file removes.
 
 use std::collections::HashSet;
@@ -259,7 +259,7 @@ impl Directory {
         if !is_there {
             fs::create_dir_all(dir)?;
         }
-        // One that is there need not be durable: another stream has made it a moment ago, or an agent that was killed then.
+        // An existing directory need not be durable: another stream has made it a moment ago, or an agent that was killed then.
         for above in dir.ancestors().take_while(|above| above.starts_with(&self.root)) {
             sync_dir(above)?;
         }
@@ -362,7 +362,7 @@ impl Directory {
         is_meant.then(|| self.root.join(SHADOW).join(path))
     }
 
-    /// Opens a copy that the MDT knows. Its length is as it was; whoever reads it compares the checksum.
+    /// Opens a copy that the MDT knows. The copy's length is unchanged; the caller that reads the copy compares the checksum.
     pub fn open_copy(&self, ino: Ino, copy: &ArchivedCopy) -> Result<File> {
         let path = self.path(&CopyName::of(ino, copy));
         let opened = match File::open(&path) {

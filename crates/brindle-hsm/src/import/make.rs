@@ -1,8 +1,8 @@
 //! Makes files and directories again.
 //!
-//! A file is made without a name, gets its attributes, becomes a released one of a copy (`HsmImport`), the copy gets the file's name in the
-//! archive, and only then the file gets its own. So at every moment every name has its bytes, and whatever ends in the middle leaves nothing but
-//! names of copies that nobody knows.
+//! A file is made without a name, gets its attributes, and becomes a released file of a copy (`HsmImport`). Then the copy gets the file's
+//! name in the archive, and only then the file gets its own. At every moment every name therefore has its bytes. An import that ends in the
+//! middle leaves only names of copies that nobody knows.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -428,7 +428,7 @@ impl Maker {
         if let Some(layout) = &entry.layout {
             let set = self.client.set_stripe(&ctx, ino, Some(layout.clone())).await;
             if let Err(fault) = set {
-                // There may be fewer OSTs here, or no pool of that name: then the file lies as new files do.
+                // The file system may have fewer OSTs, or no pool of that name. The file then lies as new files do.
                 tracing::debug!(file = entry.shown, %fault, "another layout than it had");
                 Tally::add(&self.tally.other_layouts, 1);
             }

@@ -1,9 +1,9 @@
-//! Import: files are made again from an archive alone, without the file system that they came from. They appear released; opening them brings the
-//! bytes back, from where these have always been.
+//! Import: files are made again from an archive alone, without the file system that they came from. The files appear released; opening one
+//! brings the bytes back from the archive, where they have always been.
 //!
-//! A finder ([`s3`], [`posix`]) hands on what lies in the archive, the [`Maker`](make::Maker) makes it. Nothing that the other file system
-//! has written to the archive is changed or removed; what was there before in the file system that is imported into stays, too. So an import
-//! that was interrupted is given again.
+//! A finder ([`s3`], [`posix`]) hands on the entries of the archive, the [`Maker`](make::Maker) makes the files. An import never changes or
+//! removes data that the other file system has written to the archive. Existing files of the importing file system stay, too. An
+//! interrupted import can therefore be repeated.
 
 pub mod entry;
 mod make;

@@ -1,5 +1,5 @@
-//! The files in a directory, in the layout of `lhsmtool_posix`: a walk through its tree of links with paths. Our own copies have a manifest beside
-//! them; of those of another tool the copy itself tells owner, mode, times and extended attributes.
+//! The files in a directory, in the layout of `lhsmtool_posix`: a walk through its tree of links with paths. Our own copies have a manifest
+//! beside them. A copy of another tool itself has the owner, mode, times and extended attributes.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
@@ -175,7 +175,7 @@ impl Walk {
         if self.by_links {
             return Ok(Some(Entry { paths: vec![path.to_vec()], directories: above.to_vec(), ..entry }));
         }
-        // Another name than those of when it was archived last: it was renamed between two of its copies.
+        // The name may differ from those of the last archiving: the file was renamed between two of its copies.
         Ok(entry.paths.iter().any(|known| known == path).then_some(entry))
     }
 

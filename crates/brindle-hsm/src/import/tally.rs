@@ -40,7 +40,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// One more.
+    /// Adds `more` to a counter.
     pub fn add(counter: &AtomicU64, more: u64) {
         counter.fetch_add(more, Ordering::Relaxed);
     }

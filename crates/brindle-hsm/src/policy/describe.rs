@@ -1,4 +1,5 @@
-//! Policies in words: what each is about, what it does and when. An engine notes them in its history, for whoever shows them.
+//! Policies in words: the files of each, its actions and its times. An engine notes the words in its history, for programs
+//! that show them.
 
 use std::fmt::Write as _;
 
@@ -11,9 +12,9 @@ use serde::{Deserialize, Serialize};
 /// A policy in words.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Description {
-    /// Its name.
+    /// Name of the policy.
     pub name: String,
-    /// Its action.
+    /// Action of the policy.
     pub action: String,
     /// Whether it deletes.
     pub deletes: bool,
@@ -21,7 +22,7 @@ pub struct Description {
     pub about: String,
     /// Entries that it leaves alone.
     pub never: Vec<String>,
-    /// Its rules, in order.
+    /// Rules of the policy, in order.
     pub rules: Vec<String>,
     /// When it runs.
     pub when: Vec<String>,

@@ -37,7 +37,7 @@ pub struct Due {
 
 /// Result of a scan.
 pub struct Planned {
-    /// One for each that was due.
+    /// A plan for each policy that was due.
     pub plans: Vec<Plan>,
     /// Entries that the MDT told of.
     pub looked_at: u64,

@@ -1,7 +1,7 @@
-//! The policy engine: scans the MDT by a policy text, and asks for what follows from it.
+//! The policy engine: scans the MDT by a policy text, and requests the actions that follow.
 //!
-//! It decides nothing by itself ([`brindle_policy`] does) and keeps nothing that counts: what is queued lies in the MDT, which refuses the
-//! same action twice, and a removal compares the entry first. So a kill at any moment loses and doubles nothing. [`state`] keeps
+//! The engine leaves decisions to [`brindle_policy`] and holds no state that must survive. Queued actions lie in the MDT, which refuses
+//! the same action twice; a removal compares the entry first. A kill at any moment therefore loses and doubles nothing. [`state`] keeps
 //! confirmations and history in a directory.
 
 mod act;

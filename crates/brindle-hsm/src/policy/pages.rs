@@ -1,4 +1,4 @@
-//! Pages of a policy scan, for whoever reports what there is and runs no policy.
+//! Pages of a policy scan, for reports that run no policy.
 
 use std::sync::Arc;
 

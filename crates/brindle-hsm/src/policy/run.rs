@@ -38,7 +38,7 @@ impl Timer {
         !state.is_off(&program.policies[self.policy].name)
     }
 
-    /// Whether its run may begin now. One that was switched off stays due.
+    /// Whether the policy's run may begin now. A policy that was switched off stays due.
     fn may_begin(&mut self, policy: &str, state: &State, now: Mono) -> bool {
         let is_on = !state.is_off(policy);
         if !is_on {

@@ -7,7 +7,7 @@
 //! | `off/POLICY` | marks of policies that somebody has switched off |
 //! | `history.json` | the last runs, replaced as a whole |
 //!
-//! Commands add and remove marks, the engine only writes the history, so none waits for the other.
+//! Commands add and remove marks, the engine only writes the history, so neither waits for the other.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
@@ -215,7 +215,7 @@ impl State {
             .next("give it another name in the text"))
     }
 
-    /// Switches a policy off: its next runs do not begin. One that is under way goes on.
+    /// Switches a policy off: its next runs do not begin. A run that is under way goes on.
     pub fn turn_off(&self, policy: &str, mark: &Mark) -> Result<()> {
         self.off_path(policy)?;
         self.mark("off", policy, mark)
@@ -264,7 +264,7 @@ fn sync_dir(dir: &Path) -> std::io::Result<()> {
 
 /// Replaces a file: a crash leaves the old or the new one, and the new one once this has returned.
 fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
-    // One process may write the same file twice at a time.
+    // The process may write the same file in two threads at a time.
     static WRITTEN: AtomicU64 = AtomicU64::new(0);
     let mut new = path.as_os_str().to_owned();
     new.push(format!(".new{}-{}", std::process::id(), WRITTEN.fetch_add(1, Ordering::Relaxed)));

@@ -116,7 +116,7 @@ pub struct Attempts {
 }
 
 impl Attempts {
-    /// Nobody has tried yet.
+    /// A table without any attempts.
     pub fn new(clock: Arc<dyn Clock>) -> Attempts {
         Attempts { clock, table: Mutex::default() }
     }
@@ -191,7 +191,7 @@ impl Table {
         if exists { &mut self.users } else { &mut self.strangers }
     }
 
-    /// Forgets an address where there are too many. One whose tries are used up stays: it would get new ones.
+    /// Forgets an address where there are too many. An address whose tries are used up stays: forgetting it would give it new ones.
     fn make_room(&mut self, now: Mono) -> std::result::Result<(), Refused> {
         if self.origins.len() < REMEMBERED_MAX {
             return Ok(());

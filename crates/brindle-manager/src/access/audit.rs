@@ -1,6 +1,6 @@
 //! The audit log: who changed what, from where, and how it went. `audit.log`, a line of JSON each; one older file is kept.
 //!
-//! Anybody who reaches the manager can be refused as often as he likes. So refused log-ins have a file of their own,
+//! Anybody who reaches the manager can be refused any number of times. Refused log-ins therefore have a file of their own,
 //! `refused-log-ins.log`, with an older one: they push no change out.
 
 use std::collections::VecDeque;
@@ -121,7 +121,8 @@ impl Audit {
         log.add(&self.dir, record).and_then(|()| log.file.sync_data()).map_err(|e| cannot(&self.dir, &e))
     }
 
-    /// Notes a log-in that was refused. Nothing was changed: nobody waits for the disk, and the refusal does not depend on it.
+    /// Notes a refused log-in. The log-in has changed nothing, so nobody waits for the disk, and the refusal does not depend
+    /// on the note.
     pub fn note_refused_log_in(&self, doer: &Doer, action: &str, code: Code) {
         let record = self.record(doer, action, "", "refused", Some(code));
         let noted = self.refused.lock().add(&self.dir, record);

@@ -54,7 +54,7 @@ pub struct Taken<'a> {
 }
 
 impl Taken<'_> {
-    /// Nobody became administrator: it can be used again.
+    /// Makes the token usable again, because nobody became administrator.
     pub fn give_back(self) {
         *self.first.open.lock() = self.taken;
     }

@@ -1,5 +1,6 @@
-//! The token of a site's monitoring: 256 random bits in a file that root alone may read. It opens the addresses of
-//! [`crate::monitoring`] and nothing else, and lives until somebody removes the file and starts the manager again.
+//! The token of a site's monitoring: 256 random bits in a file that root alone may read. The token opens the
+//! addresses of [`crate::monitoring`] and nothing else, and lives until somebody removes the file and starts the
+//! manager again.
 
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;

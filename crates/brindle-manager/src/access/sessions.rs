@@ -21,20 +21,20 @@ pub const SESSIONS_OF_USER_MAX: usize = 16;
 /// Name of whoever gives commands on the manager's own host.
 pub const LOCAL_USER: &str = "root";
 
-/// What a browser gets when a session begins.
+/// Values that a browser gets when a session begins.
 pub struct Begun {
     /// The cookie's value.
     pub id: String,
-    /// What requests that change something must carry.
+    /// Value that every changing request must carry.
     pub csrf: String,
 }
 
 /// A session.
 #[derive(Clone, Debug)]
 pub struct Session {
-    /// Its user.
+    /// User of the session.
     pub user: String,
-    /// What requests that change something must carry.
+    /// Value that every changing request must carry.
     pub csrf: String,
     began: Mono,
     used: Mono,

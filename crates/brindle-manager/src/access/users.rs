@@ -56,7 +56,7 @@ struct User {
 /// Where the password of a user is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Password<'a> {
-    /// Here: this one.
+    /// Stored here: this password.
     Own(&'a str),
     /// At the host, which is asked by PAM.
     ByPam,

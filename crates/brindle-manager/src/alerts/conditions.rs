@@ -1,4 +1,4 @@
-//! What is wrong now: a pure function of all that the manager knows.
+//! Present alert conditions: a pure function of all that the manager knows.
 
 use brindle_types::{Code, Fault};
 
@@ -28,9 +28,9 @@ pub struct Inputs<'a> {
     pub now_s: i64,
     /// The state of the cluster.
     pub state: &'a StateView,
-    /// What `brindle status` calls a problem.
+    /// Problems of `brindle status`.
     pub problems: &'a [Fault],
-    /// What `brindle status` warns of.
+    /// Warnings of `brindle status`.
     pub warnings: &'a [Fault],
     /// Numbers of the daemons.
     pub numbers: &'a Numbers,
@@ -42,7 +42,7 @@ pub struct Inputs<'a> {
     pub not_sent: Option<String>,
 }
 
-/// What is wrong.
+/// Finds all present conditions.
 pub fn find(inputs: &Inputs) -> Vec<Condition> {
     let mut found = Vec::new();
     told(&mut found, inputs);
@@ -72,7 +72,7 @@ fn of_fault(fault: &Fault, severity: Severity) -> Condition {
     }
 }
 
-/// What `brindle status` says, which has the codes already.
+/// Conditions that `brindle status` reports, which have codes already.
 fn told(found: &mut Vec<Condition>, inputs: &Inputs) {
     found.extend(inputs.problems.iter().map(|fault| of_fault(fault, Severity::Critical)));
     found.extend(inputs.warnings.iter().map(|fault| of_fault(fault, Severity::Warning)));

@@ -42,14 +42,14 @@ impl Severity {
 /// Something that is wrong now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
-    /// Its code.
+    /// Code of the condition.
     pub code: Code,
     /// How urgent it is.
     pub severity: Severity,
     /// The target, host or daemon that it concerns.
     pub subject: String,
-    /// What is wrong, in a sentence.
+    /// The trouble, in a sentence.
     pub text: String,
-    /// What to do.
+    /// The remedy.
     pub next: String,
 }

@@ -163,7 +163,8 @@ fn alert_words(notice: &Notice) -> (String, String) {
     (subject, body)
 }
 
-/// A mail as RFC 5322 has it. Nothing of what is told begins a line of the head; in the body a name of a user may, and means nothing there.
+/// A mail as RFC 5322 has it. The told text never begins a line of the head. In the body a user's name may begin a line, and means nothing
+/// there.
 fn mail(ways: &Ways, subject: &str, body: &str) -> String {
     format!(
         "From: {}\nTo: {}\nSubject: {}\nMIME-Version: 1.0\nContent-Type: text/plain; charset=utf-8\n\

@@ -55,7 +55,7 @@ const WATCHED: &[Watched] = &[
 /// A counter that has risen not long ago.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Risen {
-    /// What that means.
+    /// Code of the alert that the rise raises.
     pub code: Code,
     /// Full name of the target.
     pub target: String,
@@ -72,7 +72,7 @@ pub struct Tiering {
     pub oldest_seconds: f64,
 }
 
-/// What the daemons told last, as far as alerts are concerned.
+/// Last numbers of the daemons, as far as alerts are concerned.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Numbers {
     /// Daemons that do not tell their numbers.
@@ -91,7 +91,7 @@ struct Seen {
     rose: Option<Mono>,
 }
 
-/// What was seen before.
+/// Numbers of earlier looks.
 #[derive(Default)]
 pub struct Watcher {
     missed: BTreeMap<String, u32>,
@@ -110,7 +110,7 @@ pub fn called(daemon: &Daemon) -> String {
 }
 
 impl Watcher {
-    /// What the daemons told, each with its address; `clock_s` is the manager's time.
+    /// Takes the metrics of the daemons, each with the address of its daemon; `clock_s` is the manager's time.
     pub fn take(
         &mut self,
         daemons: &[Daemon],

@@ -110,7 +110,7 @@ pub struct SilenceReq {
     pub why: String,
 }
 
-/// What is told to the webhook and by mail.
+/// Notice for the webhook and for mail.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Notice {
     /// `raised` or `ended`.
@@ -121,12 +121,12 @@ pub struct Notice {
     pub alert: AlertView,
 }
 
-/// What a look has changed.
+/// Changes that a look has made.
 #[derive(Debug, Default)]
 pub struct Observed {
     /// Whether anything is shown otherwise than before.
     pub has_changed: bool,
-    /// What is to be told.
+    /// Notices that are due.
     pub notices: Vec<Notice>,
 }
 
@@ -365,7 +365,8 @@ impl Kept {
         has_changed
     }
 
-    /// What is to be told: alerts that nobody was told of, unless they are silenced or acknowledged; ends of those that were told.
+    /// Notices that are due: alerts that nobody was told of, unless they are silenced or acknowledged; ends of alerts that
+    /// somebody was told of.
     fn notices(&mut self, fs: &str) -> Vec<Notice> {
         let silences = &self.file.silences;
         let mut notices = Vec::new();

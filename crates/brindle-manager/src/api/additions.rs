@@ -1,4 +1,4 @@
-//! What a cluster grows by.
+//! Requests that make a cluster grow.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub async fn add_target(call: Arc<Call>, request: AddTargetReq) -> Result<PlanVi
         let tell: Tell = Arc::new(move |line| told.tell(line));
         let manager = progress.manager();
         let outcome = additions::carry_out(&manager.managed, &addition, &tell).await;
-        // What is shown as ended must be visible in the state, too.
+        // When the task is shown as ended, its effect must be visible in the state, too.
         manager.look().await;
         outcome
     };

@@ -50,7 +50,7 @@ pub fn check(manager: &Manager, endpoint: &Endpoint, headers: &HeaderMap) -> Res
         return has_role(caller, needed).map(Some);
     }
     let Needs::Role(needed) = endpoint.needs else {
-        // Nobody is known yet; that the header is there says that no other page's form has sent it.
+        // The caller is still unknown; the presence of the header proves that no other page's form has sent the request.
         return if headers.contains_key(CSRF_HEADER) {
             Ok(None)
         } else {

@@ -20,7 +20,7 @@ const OLD_MS: u64 = 15_000;
 #[derive(Default)]
 pub struct Looks(Mutex<BTreeMap<By, (Look, Arc<TopView>)>>);
 
-/// One of the tables of `brindle top`.
+/// A table of `brindle top`.
 pub async fn top(call: Arc<Call>, _: Nothing) -> Result<Arc<TopView>> {
     let by: By = call.param("by").parse().map_err(|why: String| {
         Fault::new(Code::UnknownResource)

@@ -65,7 +65,7 @@ pub enum Needs {
 pub struct Caller {
     /// The session.
     pub session: Session,
-    /// Its number, as the cookie has it.
+    /// Number of the session, as the cookie has it.
     pub session_id: String,
     /// The present role of the user; that of a token, if it is less.
     pub role: Role,
@@ -109,7 +109,7 @@ impl Call {
         self.doer_named(user)
     }
 
-    /// The same, for somebody who is not known yet.
+    /// A user who is still unknown, for the audit log.
     pub fn doer_named(&self, user: String) -> Doer {
         Doer { user, from: self.peer.0.ip().to_string() }
     }
@@ -121,13 +121,13 @@ type Handler = Arc<dyn Fn(Call, Bytes) -> BoxFuture<'static, Result<Response<Bod
 /// An endpoint of the table.
 #[derive(Clone)]
 pub struct Endpoint {
-    /// Its method.
+    /// Method of the request.
     pub method: Method,
-    /// Its path below [`BASE`].
+    /// Path of the request below [`BASE`].
     pub path: &'static str,
     /// Who may ask.
     pub needs: Needs,
-    /// What it does, in a line.
+    /// Purpose, in a line.
     pub summary: &'static str,
     /// Schema of the request's body; none without a body.
     pub request: Option<SchemaOf>,

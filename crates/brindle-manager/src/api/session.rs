@@ -20,7 +20,8 @@ fn view(manager: &Manager, user: &str, role: Role, csrf: &str) -> SessionView {
     }
 }
 
-/// Begins a session. One that the browser had before ends, so that nobody can choose the number of somebody else's session.
+/// Begins a session. An earlier session of the browser ends, so that nobody can choose the number of somebody else's
+/// session.
 fn begin(call: &Call, user: &str, role: Role) -> Result<SessionView> {
     let manager = &call.manager;
     if let Some(before) = guard::shown_session(&call.headers, manager.is_secure) {

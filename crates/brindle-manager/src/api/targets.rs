@@ -51,7 +51,7 @@ pub async fn act(call: Arc<Call>, request: ActReq) -> Result<PlanView> {
         let tell: Tell = Arc::new(move |line| told.tell(line));
         let manager = progress.manager();
         let outcome = actions::carry_out(&manager.managed, &plan, &tell).await;
-        // What is shown as ended must be visible in the state, too.
+        // When the task is shown as ended, its effect must be visible in the state, too.
         manager.look().await;
         outcome
     })

@@ -57,7 +57,7 @@ pub async fn revoke(call: Arc<Call>, _: Nothing) -> Result<TokensView> {
     person(&call)?;
     let (manager, doer, id) = (&call.manager, call.doer(), call.param("id").to_owned());
     manager.audit.note(&doer, "token.revoke", &id, "accepted", None)?;
-    // What is no number is the number of no token.
+    // A text that is no number counts as 0, the number of no token.
     if let Err(fault) = manager.tokens.revoke(of(&call)?, id.parse().unwrap_or(0)) {
         manager.audit.note(&doer, "token.revoke", &id, "refused", Some(fault.code))?;
         return Err(fault);

@@ -116,7 +116,7 @@ pub struct HistoryView {
 /// A span of the history: its name, the resolution that it is taken from, and how far it reaches back, seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Its name.
+    /// Name of the span.
     pub name: &'static str,
     level: usize,
     seconds: i64,
@@ -189,7 +189,7 @@ impl History {
                 Ring::open(&path, level.step_s, level.max as u64).map_err(|e| cannot(&e))?;
             level.ring = Some(ring);
             let oldest = now_s.div_euclid(level.step_s) - level.max as i64;
-            // What lies ahead was written before the clock was set back.
+            // Samples of the future were written before the clock was set back.
             let numbered = samples.into_iter().map(|sample| (sample.at_s.div_euclid(level.step_s), sample));
             level.samples = numbered.filter(|(number, s)| *number > oldest && s.at_s <= now_s).collect();
         }
@@ -432,7 +432,7 @@ mod tests {
             }
             history
         };
-        // One more second ends the last mean.
+        // A further second ends the last mean.
         let needed = FORECAST_MIN as i64 * 10 + 1;
         let full_in_s = grown(100, needed, 11_000_000).full_in_s().unwrap();
         let expected = (11_000_000 - 1_000_000 - (needed - 2) * 100) as f64 / 100.0;

@@ -3,7 +3,7 @@
 /// Most series that are taken from one daemon.
 pub const SERIES_MAX: usize = 20_000;
 
-/// One number.
+/// A metric with its value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series<'a> {
     /// Name, such as `brindle_oss_read_bytes_total`.

@@ -1,4 +1,4 @@
-//! What the cluster does now and did a while ago: numbers of the daemons, gathered once a second, and the state of targets.
+//! Present and recent activity of the cluster: numbers of the daemons, gathered once a second, and the state of targets.
 
 pub mod history;
 pub mod metrics;

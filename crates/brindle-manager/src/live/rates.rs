@@ -22,7 +22,7 @@ pub struct TargetRates {
     pub operations_per_second: f64,
 }
 
-/// What was counted when the daemons were asked last.
+/// Counters of the daemons at the last look.
 #[derive(Debug, Default)]
 pub struct Rates {
     counters: HashMap<String, f64>,

@@ -17,7 +17,7 @@ const TEXT_MAX_BYTES: usize = 4 << 20;
 /// How many are asked at once.
 const AT_ONCE: usize = 32;
 
-/// What each daemon tells, with its address; those that do not answer in time are left out.
+/// Metrics of each daemon, with its address; daemons that do not answer in time are left out.
 pub async fn all(urls: Vec<String>) -> Vec<(String, String)> {
     let asking = stream::iter(urls).map(|url| async {
         let text = tokio::time::timeout(LIMIT, one(&url)).await.ok()?;

@@ -79,11 +79,11 @@ pub struct TargetState {
 
 /// All that is asked of a cluster at once.
 pub struct Asked {
-    /// Its targets.
+    /// Targets of the cluster.
     pub report: Report,
-    /// Their space.
+    /// Space of the targets.
     pub spaces: Option<Spaces>,
-    /// Its hosts, where it has an authority.
+    /// Hosts of the cluster, where it has an authority.
     pub hosts: Option<ListHostsResp>,
     /// Processes that this manager can start and stop itself.
     pub dev: DevProcesses,
@@ -165,7 +165,7 @@ fn health(report: &Report) -> (&'static str, String) {
     ("healthy", format!("All is well: {mdts} and {osts} answer."))
 }
 
-/// What a fault says, in a sentence.
+/// A fault as a sentence.
 pub fn sentence(fault: &Fault) -> String {
     let (subject, data) = (fault.subject.trim(), &fault.data);
     if fault.code == Code::TargetDown {

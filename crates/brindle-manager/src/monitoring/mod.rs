@@ -1,7 +1,8 @@
-//! What a site's own monitoring gets: where all daemons are ([`discovery`], Prometheus's HTTP service discovery), and the manager's own
-//! numbers ([`own`]).
+//! Data for a site's own monitoring: the addresses of all daemons ([`discovery`], Prometheus's HTTP service discovery), and the manager's
+//! own numbers ([`own`]).
 //!
-//! Whoever asks shows the token of the file `monitoring-token` in the manager's directory. It opens these two addresses, and nothing else.
+//! Callers show the token of the file `monitoring-token` in the manager's directory. The token opens these two addresses, and nothing
+//! else.
 
 pub mod discovery;
 pub mod own;

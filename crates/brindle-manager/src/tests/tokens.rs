@@ -59,7 +59,7 @@ async fn a_token_has_the_rights_it_was_given_and_no_more_than_its_user() {
     let revoked = desk.ask(Some(&ada), Method::DELETE, "/api/v1/tokens/1", json!({})).await;
     assert_eq!(revoked.0, StatusCode::OK);
     assert_eq!(code(&send(&secrets[0], Method::GET, "/api/v1/state", json!({})).await), (401, "E5041"));
-    // They end with their user, and in time.
+    // Tokens end with their user, and in time.
     desk.clock.forward_ms(7 * 86_400_000);
     assert_eq!(code(&send(&secrets[1], Method::GET, "/api/v1/state", json!({})).await), (401, "E5041"));
 }

@@ -14,7 +14,7 @@ use tokio::time::Sleep;
 
 use crate::access::attempts::Origin;
 
-/// Connections of one address at once. Those of this machine (a proxy, say) have no such bound.
+/// Connections of one address at once. Connections from this machine (a proxy, say) have no such bound.
 const OF_ADDRESS_MAX: usize = 64;
 
 /// A stream that fails when nothing of what is to be sent is taken for some time: its reader is gone, or does not read.

@@ -17,7 +17,7 @@ use super::validity;
 const FILE: &str = "certificate.pem";
 /// Days that such a certificate holds; browsers accept no more.
 const DAYS: i64 = 397;
-/// One that ends in fewer days is replaced at the start.
+/// A certificate that ends in fewer days is replaced at the start.
 const RENEW_DAYS: i64 = 30;
 const SECONDS_A_DAY: i64 = 86_400;
 
@@ -30,7 +30,7 @@ pub enum Protection {
     Given {
         /// The certificate, and those of the authorities between.
         certificate: PathBuf,
-        /// Its key.
+        /// Key of the certificate.
         key: PathBuf,
     },
     /// Not at all.

@@ -81,7 +81,7 @@ mod tests {
             for at in 0..der.len().min(300) {
                 let mut damaged = der.clone();
                 damaged[at] ^= 0xff;
-                // Whatever comes of it, it ends.
+                // The parser must end, whatever it returns.
                 let _ = ends_s(&damaged);
             }
         }

@@ -79,7 +79,7 @@ fn the_first_rule_that_is_for_a_file_decides() {
     assert_eq!(judge_of(&with(file(2, 8000, 20, 0), none.clone())), Verdict::Act { rule: 0 });
     assert_eq!(judge_of(&with(file(3, 4000, 1, 0), none.clone())), Verdict::Act { rule: 2 });
     assert!(matches!(judge_of(&with(file(4, 4000, 1, 0), none)), Verdict::Leave(Leave::Ignored(_))));
-    // It may be in a class: the default is not for it.
+    // The file may be in a class: the default is not for it.
     let unknown = with(file(5, 4000, 1, 0), crate::entry::Xattr::Unknown);
     assert_eq!(judge_of(&unknown), Verdict::Leave(Leave::Unknown(1)));
 }

@@ -12,7 +12,7 @@ use crate::tree::{self, Block, Body, Item};
 /// How often a policy that archives runs where no trigger says so.
 const ARCHIVE_INTERVAL_SECS: u64 = 60;
 
-/// The templates of Robinhood 3 that texts include. They define what is built in here, so they have nothing in them.
+/// The templates of Robinhood 3 that texts include. The templates define what is built in here, so they are empty here.
 const TEMPLATES: [&str; 3] = ["includes/lhsm.inc", "includes/tmpfs.inc", "includes/lhsm_legacy.inc"];
 
 /// The text of a template that is no file.

@@ -1,8 +1,8 @@
 //! A POSIX file system in memory, small enough to be right by reading, and a generator of random operations.
 //!
-//! The same operations run against the model and against something real (two kernel mounts, or simulated clients);
-//! every answer must be equal: errno, bytes, names, link counts, sizes. The caller is root, so that permissions
-//! never decide.
+//! A sequence of operations runs against the model and against something real (two kernel mounts, or simulated
+//! clients); every answer must be equal: errno, bytes, names, link counts, sizes. The caller is root, so that
+//! permissions never decide.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,7 +1,8 @@
 //! The simulator: real code over simulated seams, in one thread, from one seed.
 //!
 //! [`World`] is the handle that tests hold: it makes nodes, runs futures in virtual time and injects faults. A node
-//! is a host with one process (one *incarnation* at a time) and one disk. Nothing here knows what runs on it.
+//! is a host with one process (one *incarnation* at a time) and one disk. The simulator does not know what runs on
+//! a node.
 //!
 //! | part | where |
 //! |---|---|

@@ -38,7 +38,7 @@ pub struct NetConfig {
     pub latency_min_us: u64,
     /// Longest ordinary time in microseconds.
     pub latency_max_us: u64,
-    /// One frame in so many is slow; 0 for none.
+    /// A frame in so many is slow; 0 for none.
     pub slow_one_in: u64,
     /// Longest time of a slow frame in microseconds.
     pub slow_max_us: u64,
@@ -53,7 +53,7 @@ impl Default for NetConfig {
 /// Directions between two nodes that are cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// Both directions.
+    /// Either direction between the two nodes.
     Both,
     /// Only from the first node to the second.
     OneWay,

@@ -164,7 +164,8 @@ impl World {
         });
     }
 
-    /// The node's process is stopped (SIGSTOP): none of its tasks runs for `ms`. Its host takes in what is sent to it; clocks go on.
+    /// Stops the node's process (SIGSTOP): none of its tasks runs for `ms`. The node's host takes in what is sent to it; clocks go
+    /// on.
     pub fn stand_still(&self, name: &str, ms: u64) {
         let group = self.shared.nodes.lock()[name].group().clone();
         self.shared.sim.note("stands still", &format!("{name} {ms}"));

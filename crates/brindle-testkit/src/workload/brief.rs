@@ -1,8 +1,8 @@
 //! Files of a short life: made, filled, synced, written again through handles that are kept, read by everybody, removed.
 //!
 //! A file is written whole, by the client that made it only, so that each cell of it tells which write it is from. Names
-//! are never used twice: whatever a power cut takes or gives back, a name shows its own file, with what was synced of it,
-//! and no inode number is given out twice.
+//! are never used twice. Whatever a power cut takes or gives back, a name therefore shows its own file, with the bytes of
+//! it that were synced. No inode number is given out twice.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -103,7 +103,7 @@ struct File {
     cells: usize,
     ino: Ino,
     invoke_ns: u64,
-    /// One after the other.
+    /// Writes, one after the other.
     writes: Vec<Write>,
     /// Fsyncs that succeeded: when they were answered, and how many writes were answered before they began.
     syncs: Vec<(u64, usize)>,

@@ -11,7 +11,7 @@
 //! | [`shelf`] | small files that all read one after the other, and write now and then | whoever opens one reads what was flushed |
 //! | [`locks`] | critical sections under a lock | one at a time, nothing written by who lost the lock |
 //!
-//! Each is one task a client; what it must remember over the death of its client lies outside the node.
+//! Each module runs as one task a client. State that must survive the death of the client lies outside the node.
 
 pub mod blocks;
 pub mod brief;

@@ -1,5 +1,5 @@
-//! Small files of one directory that all clients read one after the other, so that they are opened ahead, while each client
-//! writes some of them anew now and then: whoever opens one after a write was flushed reads that write, or a later one.
+//! Small files of one directory that all clients read one after the other, so that they are opened ahead. Now and then each
+//! client writes some of them anew. A client that opens a file after a write was flushed reads that write, or a later one.
 //!
 //! A file holds the number of its last write, several times over.
 

@@ -1,11 +1,12 @@
-//! Names, sizes and groups that one client changes now and then and all others look at all the time: whoever looks after a
-//! change has returned sees it, also while servers are killed and clients find that out one after the other.
+//! Names, sizes and groups that one client changes now and then and all others look at all the time. A client that looks after a change has
+//! returned sees the change, also while servers are killed and clients find that out one after the other.
 //!
-//! Each client has a directory with one file. It renames the file from `n7` to `n8`, or makes it a byte longer, or renames it and
-//! gives the directory the next group right after that, and notes each before and after. Between the changes the others are given leases, and look in their own memory.
+//! Each client has a directory with one file. The client renames the file from `n7` to `n8`, or makes it a byte longer, or renames it and
+//! gives the directory the next group right after that. The client notes each change before and after. Between the changes the others are
+//! given leases, and look in their own caches.
 //!
-//! A byte that was written and not flushed may be lost with its writer, or its writer's session, and the flush tells. Whoever misses one is
-//! suspected until the flush has said that it was there.
+//! A byte that was written and not flushed may be lost with its writer, or its writer's session; the flush then reports the loss. A client
+//! that misses such a byte is suspected until the flush has said that the byte was there.
 
 use std::sync::Arc;
 

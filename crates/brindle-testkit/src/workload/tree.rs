@@ -1,7 +1,7 @@
 //! Random POSIX operations of one client in a subtree of its own, against the exact model.
 //!
-//! An answer that is known must be the model's. After an outcome that is not known, the death of the client or a power
-//! cut the tree is looked at: it must be one of the states that the contract allows, and the model goes on from there.
+//! A known answer must be the model's. After an unknown outcome, the death of the client or a power cut the tree is read:
+//! it must be one of the states that the contract allows, and the model goes on from there.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -303,7 +303,7 @@ impl Tree {
         life.history.violation(format!("I3: tree of c{} is in no allowed state{what}: {why}", life.index));
     }
 
-    /// The states that the tree may be in, the latest first. Nothing is open in any of them.
+    /// The states that the tree may be in, the latest first. No state has open files.
     fn candidates(&self, life: &Life, mdt_cuts: usize) -> Vec<Candidate> {
         let mut states = vec![self.model.clone()];
         if mdt_cuts != self.mdt_cuts_seen {

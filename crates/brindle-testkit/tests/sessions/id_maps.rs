@@ -1,5 +1,5 @@
-//! A host whose users and groups have other numbers in the file system. Properties: whatever it asks for, in the name of whomever, it sees its own numbers
-//! only, and is judged by those of the file system; who has no number there is nobody, or is refused.
+//! A host whose users and groups have other numbers in the file system. Properties: for every request, in the name of any user, the host
+//! sees its own numbers only, and is judged by the numbers of the file system. A user without a number there is nobody, or is refused.
 
 use std::sync::Arc;
 

@@ -1,5 +1,6 @@
-//! A host that a nodemap limits, with a client program of its own: it asks the MDT and the OSTs for whatever it likes, by inode number and by object,
-//! in the name of any user. Property: it gets and changes nothing that no user of the host may, and the honest go on.
+//! A host that a nodemap limits, with a client program of its own. The program makes any request to the MDT and the OSTs, by inode number
+//! and by object, in the name of any user. Property: the host gets and changes only what a user of the host may, and the honest clients go
+//! on.
 
 use std::sync::Arc;
 

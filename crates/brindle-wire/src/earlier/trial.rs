@@ -1,6 +1,6 @@
 //! A trial protocol, for tests of whoever translates: in its earlier version every body of every message begins with a mark.
 //!
-//! Nobody can forget a message there: a body without the mark, or with one too many, does not decode.
+//! A forgotten message is always found: a body without the mark, or with one mark too many, does not decode.
 
 use brindle_types::{Code, Fault};
 use bytes::Bytes;

@@ -1,7 +1,7 @@
 //! Messages of the MGS about shared targets: targets on storage that two hosts reach, of which one serves and the other stands by.
 //!
-//! A *turn* is the number of changes of a shared target's owner. It rises in the config store before anybody serves under it, and lies in the
-//! owner block of the device.
+//! A *turn* is the number of changes of a shared target's owner. The turn rises in the config store before anybody serves under it, and
+//! lies in the owner block of the device.
 
 use brindle_types::{Fault, TargetId};
 use serde::{Deserialize, Serialize};

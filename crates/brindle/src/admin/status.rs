@@ -146,7 +146,7 @@ fn page(report: &Report) -> String {
     page
 }
 
-/// What an administrator should know, and what is no problem.
+/// Notes for the administrator that are no problem.
 fn notes(report: &Report) -> String {
     let mut page = String::new();
     let those = |which: fn(&Target) -> bool| -> Vec<&str> {

@@ -114,7 +114,8 @@ pub fn run(args: &Args) -> Result<Done> {
     })
 }
 
-/// Another look; `None` while nobody answers, which passes: what moves to another host is silent for a moment.
+/// Takes a further look; `None` while no target answers, which passes: a target that moves to another host is
+/// silent for a moment.
 async fn again(servers: &Servers, place: &Place, args: &Args) -> Result<Option<Look>> {
     match Look::take(servers, place, args.by).await {
         Ok(look) => Ok(Some(look)),

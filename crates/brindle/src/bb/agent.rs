@@ -46,7 +46,8 @@ pub struct Args {
     ready_json: bool,
 }
 
-/// Runs until it is ended. It may be killed at any time: mounts outlive it, and at the next start it unmounts what no buffer has any more.
+/// Runs until it is ended. The agent may be killed at any time: mounts outlive it. At the next start it unmounts what no buffer has any
+/// more.
 pub fn run(args: &Args) -> Result<Done> {
     brindle_host::need_root("cannot run the agent of a compute node")?;
     start_log(args.log.as_deref())?;

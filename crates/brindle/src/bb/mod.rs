@@ -286,7 +286,7 @@ fn add_brick(args: BrickAddArgs) -> Result<Done> {
     let given = dir.or(at).ok_or_else(|| Fault::new(Code::BadArgument).why("no directory is given"))?;
     let dir = match &node {
         None => cli::text(&given)?,
-        // What a relative path means there nobody knows here.
+        // A relative path on another node has no meaning here.
         Some(node) if given.is_relative() => {
             return Err(Fault::new(Code::BadArgument)
                 .what("cannot add the brick")

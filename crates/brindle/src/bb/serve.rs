@@ -79,7 +79,7 @@ fn duration(text: &str) -> std::result::Result<Duration, String> {
     number.checked_mul(factor_s).map(Duration::from_secs).ok_or_else(|| "it is too long".to_owned())
 }
 
-/// Runs until it is ended. It may be killed at any time: what it had begun goes on at the next start.
+/// Runs until it is ended. The orchestrator may be killed at any time: work that has begun goes on at the next start.
 pub fn run(args: &Args) -> Result<Done> {
     brindle_host::need_root("cannot run the orchestrator of burst buffers")?;
     start_log(args.log.as_deref())?;
@@ -96,7 +96,7 @@ pub fn run(args: &Args) -> Result<Done> {
     outcome
 }
 
-/// How other hosts reach this one. They prove who they are, so this host needs an identity.
+/// How other hosts reach this one. Other hosts prove who they are, so this host needs an identity.
 fn network(args: &Args) -> Result<Option<Network>> {
     let Some(address) = args.listen.clone() else { return Ok(None) };
     let refused = |why: &'static str| {
@@ -135,7 +135,7 @@ fn serve(args: &Args, host: &Host) -> Result<Done> {
         Fault::io(Code::NotWritable, "cannot make", args.mount_root.display().to_string(), e)
     };
     std::fs::create_dir_all(&config.mount_root).map_err(|e| cannot(&e))?;
-    // One orchestrator a directory; it also has the socket then.
+    // A directory has a single orchestrator, which then has the socket, too.
     let orchestrator = Orchestrator::open(host, config)?;
     let listener = server::listen(&args.socket.path())?;
     if args.ready_json {

@@ -1,5 +1,5 @@
 //! `brindle bench`: measures any directory, so that a mount, its peers and local file systems are compared by the same
-//! program. Here are the arguments and the printing; what is done is in `brindle-bench`.
+//! program. The module holds the arguments and the printing; `brindle-bench` measures.
 
 mod common;
 pub mod compare;

@@ -1,9 +1,9 @@
 //! Names that exist now, for completions: targets, pools, file systems, mounts, parameters, processes of a development
 //! cluster, codes.
 //!
-//! Nothing is asked for unless the word under the cursor can be such a name, and no longer than [`LIMIT`]: a
-//! shell that hangs at TAB because a server is down is worse than one that offers nothing. The words typed so
-//! far choose the file system.
+//! Servers are asked only when the word under the cursor can be such a name, and for at most [`LIMIT`]: a shell that
+//! hangs at TAB because a server is down is worse than one that offers no names. The words typed so far choose the
+//! file system.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};

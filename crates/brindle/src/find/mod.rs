@@ -1,8 +1,7 @@
 //! Searching and summing up trees in the MDT: `lfs find`, `brindle file find` and `brindle file du`.
 //!
-//! The daemon of the mount has the MDT scan the rows of the tree and passes on what matches, a page at a
-//! time. Nothing is opened or stat'ed here but the starting points. Mounts on directories of the tree are not
-//! searched.
+//! The daemon of the mount has the MDT scan the rows of the tree and passes on what matches, a page at a time. Only
+//! the starting points are opened and stat'ed here. Mounts on directories of the tree are not searched.
 
 pub mod du;
 pub mod query;
@@ -260,7 +259,7 @@ fn kind_name(kind: FileType) -> &'static str {
     }
 }
 
-/// One document ([`FindView`]), an entry a line.
+/// Prints a single document ([`FindView`]), an entry a line.
 fn json(query: &Query) -> Result<Done> {
     let mut out = std::io::BufWriter::new(std::io::stdout());
     let mut write = |bytes: &[u8]| out.write_all(bytes).map_err(|e| print::fault(&e));

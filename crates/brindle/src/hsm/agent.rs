@@ -111,7 +111,7 @@ async fn work(args: &Args) -> Result<Done> {
         opened = args.at.open(&seams) => opened?,
     };
     let root = archive.place();
-    // The agent reads each file once, so nothing is opened ahead. Its reads are no use of a file.
+    // The agent reads each file once, so no file is opened ahead. The agent's reads are no use of a file.
     let switches = Switches {
         open_prefetch: false,
         readdir_prefetch: false,

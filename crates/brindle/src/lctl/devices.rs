@@ -117,7 +117,7 @@ pub fn nids(args: &Args) -> Result<Done> {
     Ok(Done::Ok)
 }
 
-/// The address from which this host reaches another: the kernel's choice of a route. Nothing is sent.
+/// The address from which this host reaches another: the kernel's choice of a route. No packet is sent.
 fn address_towards(host: &str, port: u16) -> Option<String> {
     let to = (host, port).to_socket_addrs().ok()?.next()?;
     let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };

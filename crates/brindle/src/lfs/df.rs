@@ -150,7 +150,7 @@ fn percent(used: u64, all: u64) -> u64 {
     (used * 100).div_ceil(all.max(1))
 }
 
-/// One decimal and a letter; bytes come in KiB, inodes as they are.
+/// A number with one decimal and a letter; bytes come in KiB, inodes as they are.
 fn human(n: u64, plain: bool) -> String {
     let letters: &[char] =
         if plain { &[' ', 'K', 'M', 'G', 'T', 'P'] } else { &['K', 'M', 'G', 'T', 'P', 'E'] };

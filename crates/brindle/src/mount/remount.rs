@@ -1,5 +1,5 @@
-//! `mount -o remount`: what the kernel keeps of a mount (read-only, nodev, nosuid, noexec) changes while it is in use. What
-//! the daemon was started with does not.
+//! `mount -o remount`: the flags that the kernel keeps of a mount (read-only, nodev, nosuid, noexec) change while it is in
+//! use. The options that the daemon was started with do not.
 
 use brindle_types::{Code, Fault, Result};
 use rustix::mount::{MountFlags, mount_remount};

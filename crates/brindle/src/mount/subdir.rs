@@ -1,6 +1,5 @@
-//! Mounting a directory of the file system: the whole is mounted out of sight, the directory of it is put in
-//! place, and the whole is taken out of sight's reach again. One mount remains, which ends the daemon when it
-//! goes.
+//! Mounting a directory of the file system. The whole is mounted out of sight, its directory is put in place, and the
+//! whole is unmounted again. The remaining mount ends the daemon when it goes.
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,5 @@
-//! Mechanisms that a mount can do without, each with its switch: `-o NAME=on|off`. One table for the options, the daemon and
-//! `docs/reference/tuning.md`.
+//! Mechanisms that a mount can do without, each with its switch: `-o NAME=on|off`. A single table serves the options, the
+//! daemon and `docs/reference/tuning.md`.
 
 use brindle_client::Switches;
 

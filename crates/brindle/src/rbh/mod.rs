@@ -1,7 +1,8 @@
 //! `rbh-report`, `rbh-find` and `rbh-du`: Robinhood's commands in Robinhood's texts, over scans of the MDT.
 //!
-//! There is no database that could be behind: each command looks at the file system as it is now. Root alone may, since they show files of all
-//! users; `brindle file find` and `brindle file du` are for everybody. An option that Robinhood has and this has not is refused by name.
+//! The commands have no database that could be behind: each command looks at the file system as it is now. Only root may run them, since
+//! they show files of all users; `brindle file find` and `brindle file du` are for everybody. An option of Robinhood that these commands
+//! lack is refused by name.
 
 pub mod du;
 pub mod find;

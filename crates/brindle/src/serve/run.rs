@@ -91,7 +91,7 @@ enum End {
     Stop,
     /// An administrator's order to start anew ended the process.
     Restart,
-    /// Another name for this host ended the process.
+    /// A new name of this host ended the process.
     Renamed,
 }
 

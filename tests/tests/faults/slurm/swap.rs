@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// A process that fills memory in pieces, tells so, and looks at all of it when it is told to. It is in a memory cgroup that is smaller.
+/// A process that fills memory in pieces, reports it, and reads all of it when it is told to. The process's memory cgroup is
+/// smaller than the memory that it fills.
 const PAGER: &str = r#"
 sub report { open(my $f, '>', "$_[0].tmp") or die; print $f "$_[1]."; close $f; rename "$_[0].tmp", $_[0]; }
 sub wait_for { until (-e $_[0]) { select undef, undef, undef, 0.05 } }

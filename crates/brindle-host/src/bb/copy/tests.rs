@@ -130,7 +130,7 @@ fn hard_links_attributes_times_of_links_and_closed_directories_are_kept() {
     assert_eq!(to.join("closed").metadata().unwrap().mode() & MODE_BITS, 0o555);
     let time = |path: PathBuf| std::fs::symlink_metadata(path).map(|m| (m.mtime(), m.mtime_nsec())).unwrap();
     assert_eq!(time(to.join("link")), time(home.join("link")));
-    // Another directive makes another copy.
+    // A changed directive makes another copy.
     let other =
         self::work(&root, true, &[(Entry::Directory, &home, "in"), (Entry::File, &home.join("a"), "b")]);
     assert_eq!(copied(&other).unwrap().files, 1);
@@ -162,7 +162,7 @@ fn a_list_names_files_and_directories() {
     assert_eq!(copied(&work(true, &list, "in")).unwrap().files, 2);
     assert_eq!(std::fs::read(root.join("in/sub/deep/a")).unwrap(), b"a");
     assert_eq!(std::fs::read(root.join("in/b c")).unwrap(), b"b");
-    // The same out of the buffer, where a list says nothing of other places.
+    // A list out of the buffer says nothing of other places, and works alike.
     std::fs::write(root.join("in/list"), "sub/deep/a\nb c\n").unwrap();
     let out = dir.path().join("out");
     assert_eq!(copied(&work(false, &out, "in/list")).unwrap().files, 2);

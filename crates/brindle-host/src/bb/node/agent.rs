@@ -1,8 +1,8 @@
 //! The agent of a compute node: carries out the orders of the orchestrator.
 //!
-//! It connects to the orchestrator, registers, and takes orders over that connection; nothing listens on the node. When it starts, and every few
-//! seconds while anything is mounted, it asks what living buffers may have mounted here, and unmounts everything else. So a node that boots, or whose
-//! job has died while its agent was away, comes back clean. Mounts outlive the agent.
+//! The agent connects to the orchestrator, registers, and takes orders over that connection; nothing listens on the node. When it starts,
+//! and every few seconds while anything is mounted, it asks what living buffers may have mounted here, and unmounts everything else. A node
+//! that boots, or whose job has died while its agent was away, therefore comes back clean. Mounts outlive the agent.
 //!
 //! Orders for one buffer are carried out one after the other, those for others beside them; none while the agent looks for what is surplus, because
 //! the orchestrator's answer would be older than what an order has just mounted.
@@ -61,7 +61,7 @@ pub struct Config {
     pub orchestrator: Nid,
     /// Directory of its state and of the logs of mounts.
     pub state: PathBuf,
-    /// Where jobs find their buffers. Nothing else is mounted directly below it.
+    /// Where jobs find their buffers. The directory has no other mounts directly below it.
     pub mount_root: PathBuf,
 }
 
@@ -348,8 +348,8 @@ fn busy(what: &'static str, subject: &str) -> Fault {
         .next("look at the log of the agent of this node")
 }
 
-/// Remembers whose orders an agent carries out, by the identity of the orchestrator's state. Another one, perhaps with an empty directory, knows nothing of
-/// what is mounted here, and gets nothing done as long as anything is.
+/// Remembers whose orders an agent carries out, by the identity of the orchestrator's state. A second orchestrator, perhaps with an empty
+/// directory, does not know what is mounted here. The agent refuses its orders as long as anything is mounted.
 fn know(path: &Path, store: &str, holds_mounts: bool) -> Result<()> {
     let shown = path.display().to_string();
     let known = match std::fs::read_to_string(path) {
@@ -415,7 +415,7 @@ impl Agent {
             return Err(stranger);
         }
         let order: NodeOrderReq = decode_body(&frame.body)?;
-        // Nothing is mounted beside what should not be there. A mount of a living buffer is ended all the same.
+        // No mount is made beside mounts that should not be there. A mount of a living buffer is ended all the same.
         if matches!(order.order, NodeOrder::Mount { .. }) {
             let cleaned = self.seams.timeout_ms(CLEAN_WAIT_MS, self.clean.wait()).await;
             cleaned.ok_or_else(|| {

@@ -1,8 +1,8 @@
 //! The orchestrator's side of agents: who is connected, and orders to them.
 //!
-//! Agents connect here, over TLS with certificates of the cluster on both sides. A node is the host that the certificate of its agent names, which has
-//! joined as `client`, because it mounts. That gives no right over others: a host registers itself alone, and gives no orders. The other way
-//! round an agent connects to nobody but a server of its cluster, so nobody else can give it an order.
+//! Agents connect here, over TLS with certificates of the cluster on both sides. A node is the host that the certificate of its agent
+//! names. The host has joined as `client`, because it mounts. The role gives no right over others: a host registers itself alone, and gives
+//! no orders. An agent connects only to a server of its cluster, so nobody else can give it an order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -33,11 +33,11 @@ use crate::{Host, access};
 
 /// Port of the orchestrator unless told otherwise.
 pub const PORT_DEFAULT: u16 = 9890;
-/// An agent that was not heard of for so long is asked nothing. It registers every few seconds.
+/// An agent that was silent for this long gets no orders. Agents register every few seconds.
 const SILENT_AFTER: Duration = Duration::from_secs(15);
 /// How long an order waits for an agent to connect: the orchestrator may have started a moment ago.
 const CONNECT_WAIT: Duration = Duration::from_secs(5);
-/// How long a mount waits for a node that was given up to clean up. Its agent registers every few seconds.
+/// How long a mount waits for a node that was given up to clean up. The node's agent registers every few seconds.
 const CLEAN_WAIT: Duration = Duration::from_secs(15);
 /// How long a node may take to mount.
 const MOUNT_LIMIT_MS: u64 = 60_000;
@@ -73,7 +73,7 @@ pub struct Network {
 pub struct Registration {
     /// Name of the node.
     pub node: String,
-    /// Its address.
+    /// Address of the node.
     pub address: String,
     /// The key of its host.
     pub key: KeyId,
@@ -86,11 +86,11 @@ pub struct Registration {
 /// Contact with a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contact {
-    /// Its agent answers.
+    /// The agent answers.
     Up,
-    /// Its agent is connected, and has said nothing for a while.
+    /// The agent is connected, and has said nothing for a while.
     Silent,
-    /// Its agent is not connected.
+    /// The agent is not connected.
     Away,
 }
 

@@ -5,8 +5,8 @@
 //! | the orchestrator's own host, or a namespace of it | the orchestrator ([`Places`]) |
 //! | another host | its agent ([`agent`]), which the orchestrator reaches through its [`hub`] |
 //!
-//! Both carry out the same orders with the same code, and every order can be repeated. What is mounted is read from the kernel and written down
-//! nowhere. An agent keeps one thing: the revision of the last order of each buffer ([`revisions`]).
+//! Orchestrator and agent carry out the same orders with the same code, and every order can be repeated. The mounts are read from the
+//! kernel and written down nowhere. An agent keeps one thing: the revision of the last order of each buffer ([`revisions`]).
 
 pub mod agent;
 pub mod hub;
@@ -99,7 +99,7 @@ impl Places<'_> {
     /// Removes the logs of mounts that have ended.
     fn drop_logs(&self, job: &str, names: &[String]) {
         for name in names.iter().chain([&swap_name(job)]) {
-            // There may be none.
+            // The log need not exist.
             let _ = std::fs::remove_file(self.log(name));
         }
     }

@@ -52,7 +52,7 @@ impl Orchestrator<'_> {
             return Err(refused(why.to_owned()));
         }
         if self.actions.hub().is_some_and(|hub| hub.contact(node) != Contact::Up) {
-            // Whatever it could not do before, it may have booted since.
+            // The node may have booted since, so its earlier trouble is forgotten.
             self.actions.troubles.lock().remove(node);
         }
         let number = self.actions.hub().map_or(0, Hub::next_number);

@@ -33,7 +33,7 @@ pub struct Listed {
     pub data: Option<(String, u64)>,
     /// The key of the manifest.
     pub manifest: Option<String>,
-    /// Another file system has its bytes here.
+    /// A different file system has its bytes here.
     pub is_marked: bool,
 }
 
@@ -160,8 +160,8 @@ impl Bucket {
 
     /// Writes a mark beside bytes that a file of this file system is to have, so that whoever removes copies of their own file leaves them.
     ///
-    /// A removal takes the manifest first, then looks for marks, then takes the bytes. So with a manifest that is there after the mark, the
-    /// removal sees the mark. Marks are never removed: several files may have the same bytes.
+    /// A removal takes the manifest first, then looks for marks, then takes the bytes. If the manifest is still there after the mark was
+    /// written, the removal therefore sees the mark. Marks are never removed: several files may have the same bytes.
     async fn mark(&self, object: &str, fs_id: &str) -> Result<()> {
         let wrong = || Fault::new(Code::Bug).subject(self.shown(object)).why("it is no key of bytes");
         let stem = object.strip_suffix(DATA).ok_or_else(wrong)?;

@@ -1,5 +1,5 @@
-//! HTTP for the store: hyper with the TLS that everything here uses. An answer is taken whole, within a limit of time and of bytes, so that a
-//! silent server ends in an error, and what it sends too much of in another.
+//! HTTP for the store: hyper with the TLS of the whole project. An answer is taken whole, within a limit of time and a limit of bytes: a
+//! server that is silent, or sends too much, ends in an error.
 
 use std::error::Error as StdError;
 use std::fmt;

@@ -202,7 +202,7 @@ impl Bucket {
         Ok(())
     }
 
-    /// Removes a copy. Its bytes stay if a file of another file system has them, too.
+    /// Removes a copy. The bytes stay if a file of another file system has them, too.
     async fn remove_one(&self, name: &CopyName) -> Result<()> {
         self.delete(&self.key(name, MANIFEST)).await?;
         let bytes = self.key(name, DATA);

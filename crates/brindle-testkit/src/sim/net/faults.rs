@@ -32,7 +32,7 @@ impl Shared {
         ids.len()
     }
 
-    /// Breaks every connection from `a` to `b` at `a`'s end. What `a` has sent and has not arrived comes `late_ns` later,
+    /// Breaks every connection from `a` to `b` at `a`'s end. Frames of `a` that have not arrived come `late_ns` later,
     /// and only then does `b` hear of the break: a process that was too busy to read its sockets finds there what came
     /// before they broke.
     pub(in crate::sim) fn break_late(self: &Arc<Self>, a: &str, b: &str, late_ns: u64) -> usize {
