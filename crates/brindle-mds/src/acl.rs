@@ -146,7 +146,7 @@ impl Acl {
         self.perm(Tag::Owner).unwrap_or(0) << 6 | group << 3 | self.perm(Tag::Other).unwrap_or(0)
     }
 
-    /// Whether it says nothing that mode bits do not say.
+    /// Whether the ACL is equivalent to mode bits.
     pub fn is_minimal(&self) -> bool {
         self.0.len() == 3
     }

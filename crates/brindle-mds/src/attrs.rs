@@ -220,7 +220,7 @@ pub async fn count(mdt: &Mdt, ino: Ino, silent: &Silent) -> Result<()> {
         let is_same =
             state(&file) == state(&seen) && seen.file.as_ref().is_some_and(|f| f.pending_cut.is_none());
         let allocated_bytes = if is_whole { sum_bytes } else { sum_bytes.max(file.allocated_bytes) };
-        // Of others somebody has told better meanwhile.
+        // If the file is not uncounted any more, a client has reported a better value meanwhile.
         if is_same && t.live().is_uncounted(ino) && file.allocated_bytes != allocated_bytes {
             file.allocated_bytes = allocated_bytes;
             inode::put(t, &file)?;
@@ -295,7 +295,7 @@ pub fn merge_objects(inode: &mut Inode, stats: &[(Stripe, ObjectStat)]) {
     raise_times(inode, times);
 }
 
-/// Raises times to what an object tells.
+/// Raises times to those that an object reports.
 pub fn merge_times(inode: &mut Inode, stat: &ObjectStat) {
     raise_times(inode, last_write_time(inode.attr_epoch, stat));
 }

@@ -188,7 +188,7 @@ async fn fence(mdt: &Mdt, question: FenceSessionReq) {
             }
             tracing::error!(%session, fault = %refused, "an OST refused a fence");
         }
-        // After a long wait nobody listens any more.
+        // Fails if the receiver has stopped waiting.
         let _ = tell.send(());
     };
     mdt.spawn("fence", calls);

@@ -77,7 +77,7 @@ pub fn is_quiet(t: &Txn<'_>, call: &Call, inode: &Inode) -> bool {
     let live = t.live();
     let access = Access { read: true, write: false, truncate: false, execute: false };
     let is_small = inode.kind == FileType::Regular && inode.nlink > 0 && inode.is_inline();
-    // Guesses leave room for those who mean it.
+    // Opens ahead of time may use only half of the handles.
     let is_full = live.opens.count() > OPENS_MAX / 2;
     let is_disturbed = is_full
         || live.recovering

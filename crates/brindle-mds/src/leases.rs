@@ -150,7 +150,7 @@ impl Leases {
         }
     }
 
-    /// A session has changed what the lease of a directory covers.
+    /// Notes that a session has changed entries or attributes under the lease of a directory.
     pub fn changed(&mut self, dir: Ino, session: SessionId, now: Mono) {
         if let Some(contest) = self.contested.get_mut(&dir) {
             contest.changed(session, now);

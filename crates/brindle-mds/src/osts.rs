@@ -96,7 +96,7 @@ impl Osts {
         self
     }
 
-    /// Writes wait so long for somebody to add room.
+    /// Sets the time for which writes wait until an administrator adds space.
     pub fn with_room_wait(mut self, wait_ms: u64) -> Osts {
         self.room_wait_ms = wait_ms;
         self
@@ -221,7 +221,7 @@ impl Osts {
     pub async fn until_map(&self, version: u64) {
         let mut news = self.asked.subscribe();
         let there = news.wait_for(|asked| *asked >= version);
-        // Without it the caller goes by what is known.
+        // If the time is over, the caller uses the known map.
         let _ = self.seams.timeout_ms(MAP_WAIT_MAX_MS, there).await;
     }
 

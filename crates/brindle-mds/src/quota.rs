@@ -101,9 +101,9 @@ pub struct Ask {
 /// Whether an owner of whom something is in doubt gets room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doubts {
-    /// No: the OSTs are to be asked first.
+    /// It gets none: the OSTs are to be asked first.
     Count,
-    /// Yes: they were, or it is no use at present.
+    /// It gets room: the OSTs were asked, or asking is of no use at present.
     Pass,
 }
 
@@ -129,7 +129,7 @@ pub struct Counting {
 
 impl Rooms {
     fn new(begun: u32) -> Rooms {
-        // The owner may have written bytes before it had a limit.
+        // The owner may have written bytes before the limit was set.
         let doubts = 1;
         let (uncounted_bytes, counted_bytes, doubts_cleared) = (0, 0, 0);
         let (by_session, put_off_until, slow_until) = (BTreeMap::new(), Mono::default(), Mono::default());
@@ -228,7 +228,7 @@ impl QuotaTable {
         }
     }
 
-    /// Default limits and grace times are these from now on.
+    /// Sets the default limits and grace times.
     pub fn set_settings(&mut self, settings: Settings) {
         self.changes += 1;
         self.settings = settings;

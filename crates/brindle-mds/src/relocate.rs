@@ -354,7 +354,7 @@ pub async fn copy_all(
     // will be destroyed again.
     let mut shares = BTreeMap::<u16, u64>::new();
     runs.iter().for_each(|run| *shares.entry(run.target.ost).or_default() += run.target.len_bytes);
-    // Some of it are holes.
+    // Holes of the range need no space, so cap each share by the bytes to allocate.
     shares.values_mut().for_each(|share| *share = room_bytes.min(*share));
     let shares = &shares;
     let requests = runs.iter().flat_map(split).map(|Run { source, target }| {

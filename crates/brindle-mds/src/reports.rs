@@ -44,7 +44,7 @@ pub fn apply(t: &mut Txn<'_>, inode: &mut Inode, report: &WriteReport, worth: Wo
     let now = t.now;
     let Some(file) = &mut inode.file else { return Ok(()) };
     if file.layout.inline {
-        // Every change of it goes through the MDT. A report about objects then belongs to a layout that a
+        // Every change of inline data goes through the MDT. A report about objects then belongs to a layout that a
         // power cut took.
         return Ok(());
     }

@@ -38,7 +38,7 @@ impl MdsService {
         Arc::new(MdsService { mdt, connections, gate })
     }
 
-    /// The gate in front of it.
+    /// The gate in front of the service.
     pub fn gate(&self) -> &Arc<Gate> {
         &self.gate
     }

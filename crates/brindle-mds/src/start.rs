@@ -48,7 +48,7 @@ impl Handle {
         self.service.mdt()
     }
 
-    /// The gate in front of it.
+    /// The gate in front of the service.
     pub fn gate(&self) -> &Arc<Gate> {
         self.service.gate()
     }

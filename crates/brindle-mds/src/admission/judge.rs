@@ -65,7 +65,7 @@ pub fn denied(limits: &Limits, what: impl Into<String>) -> Fault {
     Fault::new(Code::PermissionDenied).why(why)
 }
 
-/// The refusal of what only the owner may.
+/// The refusal of an operation that only the owner may do.
 fn not_owner(limits: &Limits) -> Fault {
     let why = format!("nodemap '{}' limits this host, and the file is another user's", limits.nodemap);
     Fault::new(Code::NotPermitted).why(why)

@@ -124,7 +124,7 @@ pub fn end_action(t: &mut Txn<'_>, ino: Ino, status: HsmStatus) {
     });
 }
 
-/// An inode goes, and everything that tiering knows of it. The copy in the archive stays there.
+/// Forgets everything that tiering knows of an inode that is removed. The copy in the archive stays there.
 pub fn forget(t: &mut Txn<'_>, ino: Ino) {
     if !t.live().hsm.is_used && !t.live().hsm.actions.contains_key(&ino) {
         return;
@@ -135,7 +135,7 @@ pub fn forget(t: &mut Txn<'_>, ino: Ino) {
     }
 }
 
-/// A file becomes empty: nothing of it need come back.
+/// Notes that a file becomes empty: a restore is not needed any more.
 pub fn emptied(t: &mut Txn<'_>, file: &Inode) -> Result<()> {
     if !is_released(t, file)? {
         return Ok(());

@@ -16,7 +16,7 @@ use crate::store::hsm::{self as rows, Action};
 
 /// Most actions that are queued or under way.
 pub const QUEUED_MAX: usize = 1 << 18;
-/// Most of them that are not restores: somebody waits for those.
+/// Most actions other than restores. Programs wait for restores, so the rest of the queue is theirs.
 pub const QUEUED_PATIENT_MAX: usize = QUEUED_MAX / 4 * 3;
 /// Actions that have ended and can still be looked at.
 const FINISHED_MAX: usize = 256;
@@ -238,7 +238,7 @@ impl Queue {
         self.agents.get_mut(&agent).map(|known| known.heard = now).is_some()
     }
 
-    /// An attempt has copied so much. `false`: it was given up.
+    /// Notes how many bytes an attempt has copied. `false`: it was given up.
     pub fn progress(&mut self, ino: Ino, attempt: Pair, moved_bytes: u64) -> bool {
         let is_running = self.running.get(&ino) == Some(&attempt);
         if is_running {
@@ -291,14 +291,14 @@ impl Queue {
         held.map(|(ino, attempt)| (*ino, *attempt)).collect()
     }
 
-    /// An agent has gone; unless it still has something.
+    /// Forgets an agent that has gone, unless it still has an attempt.
     pub fn forget_agent(&mut self, agent: [u8; 16]) {
         if self.held_by(agent).is_empty() {
             self.agents.remove(&agent);
         }
     }
 
-    /// Whether somebody serves an archive.
+    /// Whether an agent serves an archive.
     pub fn is_served(&self, archive: u32) -> bool {
         self.agents
             .values()

@@ -85,7 +85,8 @@ struct Asked {
 }
 
 impl Asked {
-    /// Has a holder release what programs have closed. `false`: that was done before, so that the lock is held by an open file.
+    /// Has a holder release handles that its programs have closed. `false`: that was done before, so that the lock is held by
+    /// an open file.
     async fn closes(&mut self, mdt: &Mdt, ino: Ino, holder: SessionId) -> bool {
         if self.sessions.len() >= ASKED_MAX || !self.sessions.insert(holder) {
             return false;

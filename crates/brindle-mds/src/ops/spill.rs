@@ -90,7 +90,7 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: SpillReq) -> Result<OpenGrant> 
 enum Attempt {
     /// The place has other OSTs, or had them already.
     Done,
-    /// No OST has room for so much.
+    /// No OST has space for this many bytes.
     Nowhere,
     /// An OST had no room for what was to move: so much in all.
     Refused { bytes: u64 },

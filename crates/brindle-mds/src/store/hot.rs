@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use super::Inode;
 
-/// Most of them; then all are forgotten.
+/// Most inodes in the cache; when it is full, it is emptied.
 const INODES_MAX: usize = 1024;
 
 /// The inodes.

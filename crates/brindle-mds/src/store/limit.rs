@@ -114,7 +114,7 @@ impl Limit {
 /// Settings for all owners of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KindSettings {
-    /// Limits of whoever has none of his own.
+    /// Limits of owners without limits of their own.
     pub limit: Limit,
     /// Grace time of inodes.
     pub inodes_grace_secs: u32,
@@ -193,7 +193,7 @@ pub fn settings(rows: &(impl Rows + ?Sized)) -> Result<Settings> {
     Ok(found.unwrap_or_default())
 }
 
-/// Puts them.
+/// Stores the settings.
 pub fn put_settings(changes: &mut Changes<'_>, settings: &Settings) {
     let key = keys::meta(SETTINGS);
     match *settings == Settings::default() {

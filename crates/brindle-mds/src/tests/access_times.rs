@@ -170,7 +170,7 @@ fn access_times_are_kept_since_the_last_term_without_them() {
         assert_eq!(rig.mdt.access_times_since(), since, "restarts lose nothing");
         let told = rig.ask(A, NoteAccessReq { files: Vec::new() }).await;
         assert_eq!(told.expect("told").since, since);
-        // As an earlier release leaves it, which takes terms and does not know of the row.
+        // Leave the row as an earlier release does, which takes terms and does not know the row.
         let term = rig.mdt.engine().term() - 1;
         let call = Call::internal(Op::NoteAccess);
         let put = rig.mdt.step(&call, |t| {

@@ -66,7 +66,7 @@ pub struct MemDisk {
 }
 
 impl MemDisk {
-    /// Every file loses what was not synced. Names stay.
+    /// Every file loses its unsynced bytes. Names stay.
     pub fn power_cut(&self) {
         for file in self.files.lock().values() {
             let mut contents = file.0.lock();

@@ -71,7 +71,7 @@ impl Service for FakeMgs {
     fn closed(&self, _conn_id: u64) {}
 }
 
-/// A client that gives back what is recalled.
+/// A client that gives recalled rights back.
 #[derive(Default)]
 struct Recalled(Mutex<Vec<Ino>>);
 
@@ -330,7 +330,7 @@ fn after_a_restart_a_file_is_written_until_every_writer_has_had_its_turn_to_say_
         a.ask(CloseReq::one(other, 6, None)).await.expect("closed");
         assert_eq!(a.ask(open(RO, 8)).await.expect("opened").grant.mode, OpenMode::Cached);
 
-        // Nor does it go on for ever when the last writer closes before the others have said that there are none.
+        // Direct mode also ends if the last writer closes before the others have declared that they have no writers.
         a.ask(open(RW, 9)).await.expect("opened");
         let nid = mdt.local_nid().clone();
         mdt.close().await.expect("closed");
