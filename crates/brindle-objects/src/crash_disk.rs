@@ -140,7 +140,7 @@ struct Tree {
     fail_begins: BTreeMap<usize, u32>,
     /// I/Os that may be in flight at once, if that is bounded.
     permits: Option<Arc<Semaphore>>,
-    /// Direct reads find nothing of what was written.
+    /// Direct reads do not see written bytes.
     stale_direct: bool,
     capacity: Option<u64>,
     /// Bytes kept by [`Disk::keep_room`].

@@ -5,7 +5,7 @@
 //! space, such writes leave the grant unchanged. Once they use up the part that is kept back, each lowers its grant by the space
 //! that it takes, so promises never exceed the rest.
 //!
-//! Volatile. After a restart clients declare their grants. Until they have had the time to do so ([`DECLARE_MS`]), no grant
+//! Volatile. After a restart clients declare their grants. Until they have had the time to do so (`DECLARE_MS`), no grant
 //! grows, and the part that is kept back stays so. Pure but for its lock. Invariant: the sum of all grants is at most what may
 //! be promised, except while the file system below is filled by others.
 
@@ -50,7 +50,7 @@ struct Table {
 }
 
 struct Promise {
-    /// Epoch of the session that it was made to.
+    /// Epoch of the session that got the promise.
     epoch: Pair,
     bytes: u64,
     used: Mono,

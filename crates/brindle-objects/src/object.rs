@@ -39,7 +39,7 @@ pub(crate) struct State {
     pub leftover: bool,
     /// Boot term in which what a crash had left was put right.
     pub settled_term: u32,
-    /// Removed; whoever still holds this looks the object up again.
+    /// Removed: a task that still holds this entry looks the object up again.
     pub gone: bool,
     /// Counts changes; the object is clean while `synced_changes` is the same.
     pub changes: u64,
@@ -86,7 +86,7 @@ impl State {
 }
 
 impl Object {
-    /// Reads what there is of an object.
+    /// Reads the state of an object from the disk.
     fn load(disk: &dyn Disk, root: &str, fs_id: u64, id: ObjectId) -> Result<Object, Fault> {
         let path = names::path(root, &id);
         let io = |e: io::Error| Fault::io(Code::OstIo, "cannot open", format!("object {id}"), &e);

@@ -237,7 +237,7 @@ impl Space {
         Ok((room, Taken { space: self, bytes }))
     }
 
-    /// Forgets what is known, after something was removed.
+    /// Forgets the known free space, after objects were removed.
     pub fn forget(&self) {
         self.state.lock().known = None;
     }

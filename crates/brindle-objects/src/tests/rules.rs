@@ -1,4 +1,4 @@
-//! Epochs, terms, names: what an object store promises beside its bytes.
+//! Epochs, terms, names: the promises of an object store other than its bytes.
 
 use brindle_stdx::disk::{Disk, OpenHow};
 use brindle_types::{Code, SessionId};
@@ -307,7 +307,7 @@ fn a_sync_of_an_object_that_was_destroyed_ends() {
     ended.expect("nothing is waited for").expect("nothing is left to sync");
 }
 
-/// More writers than permits: whoever has one must not wait for a range whose holder waits for one.
+/// More writers than permits: a holder of a permit must not wait for a range whose holder waits for a permit.
 #[test]
 fn synchronous_writes_of_an_object_never_wait_for_each_others_permit() {
     const POLLS_MAX: usize = 16;
