@@ -23,7 +23,7 @@ pub(crate) struct Memtable {
     pub bytes: usize,
     /// The last record applied.
     pub last: LogPos,
-    /// The last record below it.
+    /// The last record below the memtable.
     pub base: LogPos,
 }
 

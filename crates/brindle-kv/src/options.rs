@@ -98,7 +98,7 @@ impl KvOptions {
 pub struct OpenReport {
     /// The new term.
     pub term: u32,
-    /// Term before it.
+    /// The former term.
     pub previous_term: u32,
     /// Last record that the checkpoint holds.
     pub checkpoint: LogPos,
@@ -110,12 +110,12 @@ pub struct OpenReport {
     pub dropped_bytes: u64,
 }
 
-/// Damage that [`crate::KvReader`] found; it goes on behind it.
+/// Damage that [`crate::KvReader`] found. The reader goes on behind the damage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
     /// The file.
     pub file: String,
-    /// Offset in it, where known.
+    /// Offset in the file, if known.
     pub offset: Option<u64>,
     /// The fault.
     pub fault: Fault,
