@@ -124,7 +124,7 @@ impl Replica {
                 match self.make_equal(oss, link, object).await {
                     Ok(()) => {}
                     Err(Unequal::There(fault)) => link.fail(&fault),
-                    // The mark stays, and the next primary makes it equal.
+                    // The mark stays, and the next primary makes the object equal.
                     Err(Unequal::Here(fault)) => {
                         self.gives_way(&oss.store, &fault);
                         return Err(fault);
