@@ -47,11 +47,11 @@ pub const RENEW_EVERY_MS: u64 = 400;
 pub const GRANT_LIMIT_MS: u64 = 1_200;
 /// A member that has granted no lease for so long is put out.
 const UNGRANTED_MS: u64 = 3_000;
-/// A new primary waits so much longer than the lease, for clocks that do not run alike.
+/// A new primary waits this much longer than the lease, since clocks run at different speeds.
 const LEASE_MARGIN_MS: u64 = 500;
 /// Longest wait for an answer of the MGS, before it is asked again.
 const MGS_LIMIT_MS: u64 = 2_000;
-/// Pause before it is asked again, and before a member is.
+/// Pause before the MGS, or a member, is asked again.
 const PAUSE_MS: u64 = 100;
 /// Longest time that a new primary tries to reach a member in sync, before it goes on without the member.
 const ATTACH_LIMIT_MS: u64 = 4_000;
@@ -63,7 +63,7 @@ pub const NO_BULK: (Bytes, u32) = (Bytes::new(), 0);
 pub struct Link {
     /// The member's host.
     pub host: String,
-    /// Connection to it.
+    /// Connection to the member.
     pub peer: Arc<Peer>,
     /// Attachment in whose name messages are sent.
     pub attachment: Attachment,
@@ -87,9 +87,9 @@ pub struct Link {
 pub enum Standing {
     /// The member is being filled. The MGS need not be asked before it is dropped.
     Learner = 0,
-    /// The MGS was asked to take it in, or will be: nothing is answered without it.
+    /// The MGS was asked to take the member in, or will be: every answer waits for the member.
     Joining = 1,
-    /// The MGS has it as in sync: likewise.
+    /// The MGS has the member as in sync: every answer waits for the member.
     InSync = 2,
 }
 
@@ -136,7 +136,7 @@ impl Link {
         self.standing.load(Ordering::Acquire)
     }
 
-    /// Whether nothing is answered without it.
+    /// Whether every answer waits for this member.
     pub fn is_required(&self) -> bool {
         self.standing() >= Standing::Joining as u8
     }
@@ -146,7 +146,7 @@ impl Link {
         self.standing.fetch_max(standing as u8, Ordering::AcqRel);
     }
 
-    /// Whether it has missed something.
+    /// Whether the member has missed a change.
     pub fn has_failed(&self) -> bool {
         self.failed.is_set()
     }
@@ -208,7 +208,7 @@ pub struct SetMember {
     follows: Arc<dyn Follows>,
     is_serving: AtomicBool,
     links: Mutex<Arc<Links>>,
-    /// All of them that may be in use.
+    /// All links that may still be in use.
     published: Mutex<Vec<Weak<Links>>>,
     /// Changes of who is in sync come one after the other.
     changing: tokio::sync::Mutex<()>,
@@ -244,7 +244,7 @@ impl SetMember {
         self.seat.set()
     }
 
-    /// Whether it serves clients.
+    /// Whether the member serves clients.
     pub fn is_serving(&self) -> bool {
         self.is_serving.load(Ordering::Acquire)
     }
