@@ -183,7 +183,7 @@ impl AddressRange {
         same_family.then(|| bits.checked_shr(shift).unwrap_or(0))
     }
 
-    /// Whether an address lies in it.
+    /// Whether an address lies in the range.
     pub fn has(&self, address: IpAddr) -> bool {
         let own = self.network(self.base);
         own.is_some() && self.network(address) == own

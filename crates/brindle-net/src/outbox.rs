@@ -21,9 +21,9 @@ const BATCH_MAX: usize = 32;
 /// A frame on its way out.
 pub(crate) struct Outgoing {
     pub frame: Frame,
-    /// Credits that are given back once it is written.
+    /// Credits that are given back once the frame is written.
     pub credits: Vec<OwnedSemaphorePermit>,
-    /// The connection ends behind it.
+    /// The connection ends after this frame.
     pub last: bool,
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    /// Frames wait until it is opened.
+    /// An outbox without a connection: frames wait until it is opened.
     pub fn new() -> Outbox {
         Outbox {
             queue: Mutex::new(Some(VecDeque::new())),
@@ -121,7 +121,7 @@ impl Outbox {
         };
         down.until(work).await;
         down.set();
-        // Behind what was sent, the other side learns that nothing more comes.
+        // The other side learns, after the frames that were sent, that no more come.
         drop(self.queue.lock().take());
         drop(self.tx.lock().take());
     }

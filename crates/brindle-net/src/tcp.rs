@@ -165,7 +165,7 @@ impl Listener for TcpAcceptor {
         Box::pin(async move {
             loop {
                 if shared_memory::cannot_look() {
-                    // Local clients find nobody there, and come over TCP.
+                    // Close the local socket: local clients then come over TCP.
                     self.beside = None;
                 }
                 let beside = async {
