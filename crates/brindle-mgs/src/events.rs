@@ -155,7 +155,7 @@ struct Seen {
 struct SeenHost {
     key: [u8; 32],
     roles: String,
-    /// `None`: it was not heard of since this MGS began.
+    /// `None`: the host was not heard of since this MGS began.
     is_silent: Option<bool>,
 }
 

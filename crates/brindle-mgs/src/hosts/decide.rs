@@ -409,7 +409,7 @@ pub(crate) fn mgs_at(host: &str, nids: &[Nid]) -> Result<Vec<Change>> {
     Ok(vec![Change::Mgs(MgsRow { host: host.to_owned(), nids: nids.to_vec() })])
 }
 
-/// Whether a host is to have what an MGT holds.
+/// Refuses a host that is not to have the contents of an MGT.
 pub(crate) fn check_runs_mgs(rows: &Rows, host: &str) -> Result<()> {
     if known(rows, host)?.assignments.iter().any(|a| a.target == TargetId::MGT) {
         return Ok(());

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use brindle_stdx::watch;
 
-/// A daemon, and what it is to do.
+/// The order of a daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Order {
     /// Number of the daemon's last known start.

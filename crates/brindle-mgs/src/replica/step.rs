@@ -103,7 +103,7 @@ fn demoted(set: &ReplicaSetState, of: &impl Fn(&str) -> Heard) -> Step {
     Step::Change(next)
 }
 
-/// The primary cannot go on as it is.
+/// The next set when the primary cannot go on.
 fn replaced(set: &ReplicaSetState, of: &impl Fn(&str) -> Heard) -> Step {
     let is_as_it_was =
         |host: &str, boot_term: u32| matches!(of(host), Heard::Alive { boot_term: now } if now == boot_term);

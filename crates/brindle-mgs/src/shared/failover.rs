@@ -280,7 +280,7 @@ fn judge_fencing(row: &SharedRow, to: &str, s: &Situation) -> Verdict {
     let t = &row.target;
     let next = || if s.can_take(t, to) { Some(to.to_owned()) } else { s.standby(t) };
     if s.is_released(t) || s.fenced.contains(&(t.target, t.turn)) {
-        // A fenced owner that was started again may have it, too.
+        // A fenced owner that was started again may get the target, too.
         let again = || s.stands_by(t, &t.owner).then(|| t.owner.clone());
         return match next().or_else(again) {
             Some(to) => Verdict::Change(taken_by(row, &to)),

@@ -29,12 +29,12 @@ struct Host {
     is_frozen: bool,
     is_cut: bool,
     order: Option<SharedTarget>,
-    /// Turn under which it serves, and writes.
+    /// Turn under which the host serves, and writes.
     serves: Option<u64>,
     has_released: bool,
     /// Reads and writes of the device by this host fail.
     has_no_path: bool,
-    /// Turn of what it cannot stop, and cannot serve.
+    /// Turn of a process that the host can neither stop nor serve from.
     held: Option<u64>,
 }
 
