@@ -84,7 +84,7 @@ impl Mapping {
         (end <= self.len).then(|| unsafe { self.base.as_ptr().add(offset).cast_const() })
     }
 
-    /// A word of it, by its index.
+    /// A word of the mapping, by its index.
     ///
     /// # Panics
     /// When it has fewer.

@@ -4,7 +4,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Tries where nobody asks for another number.
+/// Default number of tries.
 const ROUNDS_DEFAULT: u64 = 2_000;
 /// Good inputs that are changed to make others.
 const CORPUS_MAX: usize = 64;
