@@ -1,4 +1,4 @@
-//! POSIX ACLs: the binary form of system.posix_acl_access and _default, and what they do to mode bits. Pure.
+//! POSIX ACLs: the binary form of system.posix_acl_access and _default, and their effect on mode bits. Pure.
 
 use brindle_types::{Code, Fault, Result};
 use brindle_wire::Cred;

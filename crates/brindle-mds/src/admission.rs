@@ -548,7 +548,7 @@ pub fn may_note_access(t: &Txn<'_>, call: &Call, file: &Inode) -> Result<bool> {
         || by.reaches(file.ino).is_ok() && (by.allows(file, None, READ)? || by.allows(file, None, SEARCH)?))
 }
 
-/// Whether an answer about a directory may hold attributes of what is in it.
+/// Whether an answer about a directory may hold attributes of its entries.
 pub fn may_show_entries(t: &Txn<'_>, call: &Call, dir: Ino) -> Result<bool> {
     let Some(admitted) = call.admission() else { return Ok(true) };
     let Some(dir) = inode::find(t, dir)? else { return Ok(true) };

@@ -1,5 +1,5 @@
-//! Attributes as they are at this moment: of the MDT while nobody writes, else with what the exclusive holder or the
-//! OSTs know.
+//! Current attributes: from the MDT while nobody writes; otherwise with size and times of the exclusive holder or the
+//! OSTs.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,8 @@ use crate::{recovery, reports};
 
 /// Longest wait for an OST to tell the allocated bytes of objects, while a caller waits for them.
 const COUNT_OST_MS: u64 = 1_000;
-/// An object may have so much more than it tells, on a local file system whose blocks are smaller than a block of sums.
+/// An object may have allocated this much more than it reports, if blocks of the local file system are smaller than a
+/// block of sums.
 const UNTOLD_BYTES: u64 = 3 << 10;
 
 /// The authority for size and times of an inode.
@@ -186,7 +187,8 @@ pub async fn recount(mdt: &Mdt, ino: Ino) -> Result<()> {
     .await
 }
 
-/// Sum of what objects have allocated: no number of an OST ends this server, or makes a file larger than files can be.
+/// Sum of allocated bytes of objects. The sum saturates, and is capped at the largest file: a wrong number of an OST
+/// must not crash this server.
 pub fn sum_bytes(all: impl IntoIterator<Item = u64>) -> u64 {
     all.into_iter().fold(0, u64::saturating_add).min(FILE_SIZE_MAX_BYTES)
 }
@@ -278,8 +280,8 @@ async fn with_objects(mdt: &Mdt, mut inode: Inode) -> Result<Inode> {
     Ok(inode)
 }
 
-/// Raises size and times to what the objects tell: size = max(MDT, objects), times where the last write was made under
-/// the inode's attribute epoch. Objects that are missing in `stats` are left as they were known.
+/// Raises size and times to those that the objects report: size = max(MDT, objects), times where the last write was
+/// made under the inode's attribute epoch. Objects that are missing in `stats` are left as they were known.
 pub fn merge_objects(inode: &mut Inode, stats: &[(Stripe, ObjectStat)]) {
     let Some(file) = &inode.file else { return };
     let (mut allocated, mut times) = (0, None);

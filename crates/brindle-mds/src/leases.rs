@@ -110,7 +110,7 @@ impl Leases {
         !self.recalling.contains(&dir) && self.holders.get(&dir).is_some_and(|h| h.contains(&session))
     }
 
-    /// Whether a session may still answer from what it was told under a lease: it is held, or has not been given back yet.
+    /// Whether a session may still answer from its cache under a lease: the lease is held, or was not given back yet.
     pub fn may_use(&self, dir: Ino, session: SessionId) -> bool {
         self.holders.get(&dir).is_some_and(|holders| holders.contains(&session))
     }
@@ -125,7 +125,8 @@ impl Leases {
         dirs.iter().filter_map(others).collect()
     }
 
-    /// Begins to recall; the first directory for which that is under way already, and then nothing has begun.
+    /// Begins to recall leases. If a recall of a directory is under way already, begins none and returns that
+    /// directory.
     pub fn begin_recall(&mut self, dirs: impl Iterator<Item = Ino> + Clone) -> Option<Ino> {
         let under_way = dirs.clone().find(|dir| self.recalling.contains(dir));
         if under_way.is_none() {

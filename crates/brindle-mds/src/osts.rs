@@ -323,7 +323,8 @@ impl Osts {
         self.known.borrow().draining.contains(&ost) || self.is_full(ost, len_bytes)
     }
 
-    /// Whether any of these OSTs has last reported less room than that; noted as if it had refused so many bytes.
+    /// Whether any of these OSTs has last reported less space than `bytes`. Such an OST is noted as if it had
+    /// refused this many bytes.
     pub fn any_is_smaller(&self, osts: &[u16], bytes: u64) -> bool {
         let mut any = false;
         for ost in osts {
@@ -335,12 +336,12 @@ impl Osts {
         any
     }
 
-    /// Whether an OST that has refused so many bytes has reported room since, and answers.
+    /// Whether an OST that has refused this many bytes has reported space since, and answers.
     pub fn has_room_again(&self, ost: u16, len_bytes: u64) -> bool {
         self.candidate(ost).up && !self.is_avoided(ost, len_bytes)
     }
 
-    /// Whether an OST has refused so few bytes, and has not reported room since.
+    /// Whether an OST has refused this many bytes or fewer, and has not reported space since.
     pub fn is_full(&self, ost: u16, len_bytes: u64) -> bool {
         self.full.lock().get(&ost).is_some_and(|refused| *refused <= len_bytes)
     }

@@ -172,7 +172,7 @@ impl MdsService {
         }
     }
 
-    /// A session does not go on with what its host may not have opened under the nodemap that counts now.
+    /// A session ends if its host may not keep the open files under the present nodemap.
     async fn end_if_tighter(&self, request: &SessionOpenReq, now: Option<&Limits>) {
         let known = {
             let live = self.mdt.live();

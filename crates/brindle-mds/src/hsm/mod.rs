@@ -8,8 +8,8 @@
 //! | an action and its change of the file are atomic | the `H|` rows and the inode change in one batch |
 //! | the only copy of a released file is never removed | a remove clears ARCHIVED when it is queued, and is refused for a released file |
 //!
-//! A released file looks like an inline one that has no bytes: its components have no objects, its size stays. Whoever opens it is told
-//! `Released`; the mount asks for a restore, waits, and opens it again.
+//! A released file looks like an inline one that has no bytes: its components have no objects, its size stays. An open is answered with
+//! `Released`; the mount then asks for a restore, waits, and opens the file again.
 
 pub mod queue;
 pub mod restore;

@@ -1,8 +1,7 @@
 //! The actions in memory: in the order in which they are given out, and with the agents that have them. Rebuilt from the rows when the MDT
 //! starts.
 //!
-//! Restores come before removes, those before archives; within a kind users take turns, and what one user asked for goes in the order of
-//! asking.
+//! Restores come before removes, those before archives; within a kind users take turns, and the requests of one user keep their order.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;

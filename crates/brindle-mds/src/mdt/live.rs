@@ -1,4 +1,4 @@
-//! The volatile state beside the rows: who is connected, what is open, who waits for what. Reclaimed after a restart.
+//! The volatile state beside the rows: sessions, open handles, waiting operations. Reclaimed after a restart.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
@@ -67,7 +67,7 @@ pub struct Live {
     /// Files that are open for writing, and of which no writer knows how much all objects have allocated: that is asked when they are
     /// closed.
     pub uncounted: BTreeSet<Ino>,
-    /// Files whose objects are to be asked for that; no more than [`RECOUNTS_MAX`].
+    /// Files whose objects are to be asked how much they have allocated; no more than [`RECOUNTS_MAX`].
     pub recounts: BTreeSet<Ino>,
     /// File of `recounts` whose objects are being asked.
     pub recounting: Option<Ino>,

@@ -17,7 +17,7 @@ const SIZE: &str = "changelog-size";
 pub struct Reader {
     /// Number; never given to another.
     pub id: u32,
-    /// Chosen by whoever registered it; may be empty.
+    /// Name that the user chose at registration; may be empty.
     pub name: String,
     /// Random number of the command that registered the reader.
     pub nonce: [u8; 16],

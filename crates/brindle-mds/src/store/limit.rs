@@ -1,5 +1,5 @@
 //! `B|kind|id`: what users, groups and projects may use at most, and when the grace time of a soft limit ends.
-//! `M|quota-settings`: the limits of whoever has no row, and grace times.
+//! `M|quota-settings`: the limits of owners without a row, and grace times.
 
 use brindle_types::Result;
 use brindle_types::attr::Time;

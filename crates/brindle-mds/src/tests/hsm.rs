@@ -1,4 +1,4 @@
-//! Tiering: states, rights, attempts, the compare of contents, and what a restart leaves.
+//! Tiering: states, rights, attempts, the compare of contents, and the state after a restart.
 
 use brindle_types::hsm::{
     HSM_ARCHIVED, HSM_DIRTY, HSM_EXISTS, HSM_LOST, HSM_NOARCHIVE, HSM_NORELEASE, HSM_RELEASED,

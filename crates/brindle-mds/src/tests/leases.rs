@@ -28,7 +28,7 @@ use crate::ops::session::handle_open;
 
 const TOP: Ino = Ino::ROOT;
 
-/// Asks as a session; the outcome, and what it was told beside.
+/// Asks as a session. Returns the outcome and the cache updates.
 async fn told<M: Message>(
     rig: &Rig,
     session: SessionId,

@@ -346,7 +346,7 @@ fn after_a_restart_a_file_is_written_until_every_writer_has_had_its_turn_to_say_
     });
 }
 
-/// An MDT that died again while its clients declared themselves, and what they go on with at the next.
+/// An MDT that died again while its clients declared themselves, and how these clients go on at the next MDT.
 #[test]
 fn what_a_client_says_to_an_mdt_that_has_died_counts_for_nothing_at_the_next() {
     run(async {
