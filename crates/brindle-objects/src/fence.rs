@@ -29,7 +29,7 @@ pub struct SessionFences {
     disk: Arc<dyn Disk>,
     path: String,
     inner: Mutex<Inner>,
-    /// Shared by whoever changes an object, so that a fence waits for those it came too late for.
+    /// Changes of objects hold a read lock, so that a new fence waits for those that began before it.
     changing: RwLock<()>,
     /// Fences that wait for changes of objects under way.
     raising: AtomicUsize,

@@ -28,7 +28,7 @@ const GRANT_MIN_BYTES: u64 = 64 << 10;
 /// clients trust a grant (`brindle-client/src/grants.rs`). Therefore no client buffers under a grant of an earlier
 /// process when the time is over.
 const DECLARE_MS: u64 = 10_000;
-/// A grant that was not used for so long may go to others.
+/// A grant that was not used for this long may go to others.
 pub const IDLE_MS: u64 = 120_000;
 /// Most sessions with a grant.
 const SESSIONS_MAX: usize = 1 << 16;
@@ -117,7 +117,7 @@ impl Grants {
                 table.forget_idle(session, now);
                 free = may_be.saturating_sub(table.sum_bytes);
             }
-            // Half of what is free, so that something is left for the next one.
+            // Grant half of the free part, so that something is left for the next client.
             let more = GRANT_MAX_BYTES.min(held + free / 2);
             if more >= GRANT_MIN_BYTES { more.max(held) } else { held }
         };

@@ -22,9 +22,10 @@ const EVICT_PART: usize = 8;
 /// An object, existing or not.
 pub(crate) struct Object {
     pub id: ObjectId,
-    /// Held by every operation over the blocks it touches; [`crate::ranges::ALL`] by what changes the object's shape.
+    /// Locks of block ranges. Every operation holds the blocks that it touches; an operation that changes the
+    /// object's shape holds [`crate::ranges::ALL`].
     pub locks: RangeLock,
-    /// Held by whoever syncs or changes the object's shape; taken before `locks`.
+    /// Held while the object is synced or changes its shape; taken before `locks`.
     pub syncing: tokio::sync::Mutex<()>,
     pub state: Mutex<State>,
 }
@@ -72,7 +73,7 @@ impl State {
         }
     }
 
-    /// The file is shorter than what was synced: something else than a crash cut it.
+    /// The file is shorter than its synced part, which no crash explains.
     pub fn cut_by_others(&self) -> bool {
         self.exists() && blocks(self.len) < self.header.synced_blocks && self.header.pending_cut.is_none()
     }

@@ -1,4 +1,4 @@
-//! Reading: every block is verified, and what cannot be verified is not returned.
+//! Reads objects. Every block is verified, and only verified blocks are returned.
 
 use brindle_stdx::buffers::{ALIGN_BYTES, Buffer};
 use brindle_stdx::disk::IoKind;

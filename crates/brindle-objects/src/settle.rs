@@ -251,7 +251,7 @@ impl ObjectStore {
         for range in in_flight {
             let object = match self.ready(range.object).await {
                 Ok(object) => object,
-                // Damaged already; it stays so, and is reported to whoever asks for it.
+                // The object is damaged already. It stays so, and its readers get the fault.
                 Err(f) if f.code == Code::ObjectDamaged => continue,
                 Err(f) => return Err(f),
             };

@@ -1,4 +1,4 @@
-//! [`ObjectStore`]: the parts of an object store put together, and what every operation does first.
+//! [`ObjectStore`]: the parts of an object store put together, and the first steps of every operation.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -374,7 +374,7 @@ impl ObjectStore {
         Err(Fault::new(Code::StaleLayout).subject(format!("object {id}")).why(why))
     }
 
-    /// Refuses an object that must exist and is missing, and one that is shorter than what was synced. Zeros must not stand in for
+    /// Refuses an object that must exist and is missing, and one that is shorter than its synced part. Zeros must not stand in for
     /// what is lost, and a new object would hide the loss.
     pub(crate) fn check_present(&self, id: ObjectId, state: &State, must_exist: bool) -> Result<(), Fault> {
         if must_exist && !state.exists() && !brindle_stdx::planted("ost_known_objects_may_be_missing") {

@@ -74,7 +74,7 @@ impl ObjectStore {
 
     /// Counts a damaged block that nothing could mend, and keeps it among the findings.
     pub fn report_unmended(&self, id: ObjectId, damaged: &DamagedBlock) {
-        // (Whoever reads the block gets the fault.)
+        // (Readers of the block get the fault.)
         let _fault = self.report_damage(id, damaged.block, damaged.stored, damaged.computed);
     }
 

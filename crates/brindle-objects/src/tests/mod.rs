@@ -21,7 +21,7 @@ use bytes::Bytes;
 use crate::crash_disk::{CrashDisk, TestClock, block_on, seams};
 use crate::{Changed, ObjectStore, PunchOp, ReadOut, Replies, StoreConfig, WriteOp};
 
-/// A store over a disk that forgets, and what a test does with it.
+/// A store over a disk that loses unsynced bytes, and steps of tests.
 pub(crate) struct Bench {
     pub disk: Arc<CrashDisk>,
     pub clock: Arc<TestClock>,

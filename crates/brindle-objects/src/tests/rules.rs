@@ -228,7 +228,8 @@ fn the_boot_term_changes_with_a_power_cut_or_a_failed_sync_and_not_with_a_kill()
     assert_eq!(b.read(0, 5000).expect("synced"), expected);
 }
 
-/// A disk that takes nothing any more: what was synced before is read, also what was not in use; the rest is refused at once.
+/// A disk that refuses all writes: objects that were synced before can be read, even if they were not in use; all else is
+/// refused at once.
 #[test]
 fn what_was_synced_is_read_from_a_disk_that_failed() {
     let mut b = Bench::new(6);
