@@ -136,7 +136,7 @@ pub struct KvStats {
     pub checkpoints: u64,
     /// Times that the checkpoint file was made shorter, to give a full device space back.
     pub compactions: u64,
-    /// Pieces of checkpoints that were too large for what a full device had left.
+    /// Pieces of checkpoints that were too large for the free space of a full device.
     pub checkpoint_pieces: u64,
     /// Bytes in the memtable now.
     pub memtable_bytes: u64,

@@ -163,7 +163,7 @@ impl CrashDisk {
         CrashDisk(self.0.clone(), process)
     }
 
-    /// The host loses power: of what was not synced, any sectors survive.
+    /// The host loses power: any subset of the unsynced sectors survives.
     pub fn power_cut(&self, chance: &mut Chance) -> CrashDisk {
         let mut state = self.0.lock();
         let keep_of_names = chance.below(state.unsynced_names.len() as u64 + 1) as usize;
