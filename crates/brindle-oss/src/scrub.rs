@@ -33,7 +33,7 @@ pub const RATE_BYTES: u64 = 64 << 20;
 const RATE_MIN_BYTES: u64 = 1 << 20;
 /// While users read or write, the rate is divided by this.
 const BUSY_DIVISOR: u64 = 8;
-/// The OST counts as used for so long after a transfer.
+/// The OST counts as used for this long after a transfer.
 const BUSY_FOR_MS: u64 = 500;
 /// Shortest pause behind each piece: while nobody, and while somebody, uses the OST.
 const PAUSE_MS: u64 = 1;

@@ -84,7 +84,7 @@ pub struct Oss {
     pub replica: Option<Arc<Replica>>,
     /// The moment at which changes are answered.
     pub mode: Arc<TargetMode>,
-    /// Held by whoever asks the MDT for them.
+    /// Held by the task that asks the MDT for the table of fences.
     pub learning: tokio::sync::Mutex<()>,
 }
 

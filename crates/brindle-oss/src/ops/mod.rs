@@ -92,8 +92,8 @@ fn plain_body(change: &ChangeResp) -> Bytes {
     encode_body(&Ok::<_, Fault>(change))
 }
 
-/// A change of a range that goes through a slot: executed once, whatever is sent again. A change that failed is not
-/// recorded: it had no effect, and whoever sends it again has it tried again.
+/// A change of a range that goes through a slot: executed once, whatever is sent again. A failed change is not
+/// recorded: it had no effect, and a resent request tries it again.
 async fn once<F>(
     oss: &Arc<Oss>,
     call: &Call,

@@ -358,7 +358,7 @@ impl Piece<'_> {
         Ok(Mending::Later)
     }
 
-    /// Writes a block of a member anew from what is here; whether it is whole there then.
+    /// Writes a block of a member anew from the local block. Returns whether it is whole there afterwards.
     async fn mend_block_there(
         &self,
         replica: &Replica,
