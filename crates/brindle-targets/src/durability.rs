@@ -80,7 +80,8 @@ impl TargetMode {
         }
     }
 
-    /// Goes by what the MGS of `targets` says, for as long as the target is served. `changed` hears of each mode.
+    /// Follows the durability that the MGS of `targets` sets, for as long as the target is served. `changed` hears of
+    /// each mode.
     pub async fn follow(
         self: Arc<TargetMode>,
         seams: Seams,

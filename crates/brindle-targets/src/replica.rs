@@ -45,7 +45,7 @@ pub const CHANGE_LIMIT_MS: u64 = 4_000;
 pub const RENEW_EVERY_MS: u64 = 400;
 /// Longest time that a member may take to grant a lease.
 pub const GRANT_LIMIT_MS: u64 = 1_200;
-/// A member that has granted no lease for so long is put out.
+/// A member that has granted no lease for this long is put out.
 const UNGRANTED_MS: u64 = 3_000;
 /// A new primary waits this much longer than the lease, since clocks run at different speeds.
 const LEASE_MARGIN_MS: u64 = 500;
@@ -515,7 +515,7 @@ impl SetMember {
         self.seat.record(&*self.seams.disk, &self.around.dir, epoch)
     }
 
-    /// Renews the lease once, if every member that is required grants it. `ask` asks one member for that.
+    /// Renews the lease once, if every member that is required grants it. `ask` asks one member for a lease.
     pub async fn renew<F: Future<Output = Result<Grant>>>(
         &self,
         ask: impl Fn(Arc<Link>, u64) -> F,
