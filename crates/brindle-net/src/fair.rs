@@ -31,7 +31,7 @@ use queue::{Class, Offered, Queue};
 
 /// Requests that an MDT serves at once: twice the default number of threads of a server, so that a thread that ends one finds the next.
 pub const MDT_PLACES: usize = 8;
-/// Requests that an OST serves at once: so many keep a disk busy.
+/// Requests that an OST serves at once: enough to keep a disk busy.
 pub const OST_PLACES: usize = 16;
 /// Most places that may be asked for.
 pub const PLACES_MAX: usize = 4_096;

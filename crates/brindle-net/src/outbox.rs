@@ -2,8 +2,8 @@
 //! once, together with frames that others have queued meanwhile. If the other side does not read, a task of the connection
 //! waits. Therefore an ordinary frame costs one system call and wakes no task on this side.
 //!
-//! Invariants: frames go out in the order in which [`Outbox::send`] got them; a frame that was queued is looked at again by
-//! whoever had the sending half at that moment.
+//! Invariants: frames go out in the order in which [`Outbox::send`] got them; the task that had the sending half when a
+//! frame was queued looks at the queue again.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
     use crate::NetError;
 
-    /// Writes down the xids of what it was given; takes `room` frames at once.
+    /// Records the xids of its frames; takes `room` frames at once.
     struct Slow {
         sent: Arc<Mutex<Vec<u64>>>,
         rest: Vec<Frame>,

@@ -500,7 +500,8 @@ impl Link {
         Fault::new(Code::Disconnected).subject(self.info.nid.to_string())
     }
 
-    /// Ends the connection: whoever waits for a reply gets `why`, whoever waits for credits goes on to the next one.
+    /// Ends the connection: calls that wait for a reply get `why`; calls that wait for credits go on to the next
+    /// connection.
     fn end(&self, why: &Fault) {
         self.down.set();
         let pending = self.pending.lock().take().unwrap_or_default();

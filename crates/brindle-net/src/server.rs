@@ -361,7 +361,7 @@ impl ServerConn {
         Fault::new(Code::Disconnected).subject(self.peer.to_string())
     }
 
-    /// Marks the connection as ended; whoever waits for an answer learns it.
+    /// Marks the connection as ended, and wakes tasks that wait for an answer.
     fn end(&self) {
         self.down.set();
         drop(self.notifies.lock().take());

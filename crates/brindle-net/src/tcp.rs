@@ -47,7 +47,7 @@ const KEEPALIVE_PROBES: u32 = 3;
 /// A connection whose data nobody acknowledges, or reads, is dead after this.
 const USER_TIMEOUT_S: u64 = 15;
 
-/// Handshakes that may be under way at one listener; whoever comes then waits in the kernel.
+/// Handshakes that may be under way at one listener; further connections wait in the kernel.
 const HANDSHAKES_MAX: usize = 256;
 
 /// Real connections.

@@ -26,7 +26,8 @@ pub const QUEUED_MAX: usize = 65_536;
 pub const REQUEST_COST_BYTES: u64 = 16 << 10;
 /// Most classes with a standing of their own. Beyond that, classes that owe nothing are forgotten; then new jobs of a user share one class.
 const CLASSES_MAX: usize = 4_096;
-/// Most users whose further jobs share a class each; beyond them all do. Likewise most users whose new jobs are counted.
+/// Most users whose further jobs share a class each; beyond them all do. The same number bounds the users whose new jobs
+/// are counted.
 const USERS_MAX: usize = 1_024;
 /// Name of the class that new jobs of a user share.
 const FURTHER_JOBS: &str = "~";

@@ -1,4 +1,4 @@
-//! Tests of sharing over real tasks: the order of requests, and that nobody waits for whoever waits for him.
+//! Tests of sharing over real tasks: the order of requests, and that two requests never wait for each other.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

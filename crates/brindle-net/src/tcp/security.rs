@@ -159,7 +159,7 @@ impl Security {
             return Err(NetError::Closed);
         }
         if first[0] != HANDSHAKE_RECORD {
-            // A frame: whoever is not let in hears so in the answer to it.
+            // The first byte begins a frame: a caller that is refused learns it in the answer.
             let caller = match self.accepts.of(peer.rail) {
                 Mode::None => Caller::Host { port, proof: None },
                 _ => not_proven(&peer, self),
