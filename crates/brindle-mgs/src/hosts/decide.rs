@@ -27,7 +27,8 @@ const DIR_MAX_BYTES: usize = 4096;
 const DAY_S: i64 = 24 * 3600;
 /// Age of the list's entry of a certificate below which it is not written anew, in seconds.
 const RENEWED_S: i64 = DAY_S;
-/// Removed keys are kept for so long behind the end of their last certificate: the clock of the MGS may have been wrong.
+/// Removed keys are kept for this long after the end of their last certificate: the clock of the MGS may have been
+/// wrong.
 const REMOVED_KEPT_S: i64 = 365 * DAY_S;
 
 /// End of a certificate that is issued now.

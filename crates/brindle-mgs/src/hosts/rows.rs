@@ -133,7 +133,7 @@ pub struct SpareRow {
     pub host: String,
     /// Directory on it, in which each copy gets one of its own.
     pub dir: String,
-    /// A copy that has been away for so long is given up, seconds.
+    /// A copy that has been away for this long is given up, seconds.
     pub after_s: u64,
 }
 

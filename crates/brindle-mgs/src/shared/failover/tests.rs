@@ -534,7 +534,7 @@ fn a_fencing_from_before_vouches_for_no_other_target() {
         model.tick();
     }
     (0..20).for_each(|_| model.tick());
-    // The model refuses whoever takes what the frozen host may write to.
+    // The model refuses a host that takes a target which the frozen host may still write.
     assert!(!model.hosts[0].is_up && model.hosts[1].serves.is_some(), "{:#?}", model.log);
 }
 
