@@ -29,7 +29,7 @@ pub fn rounds() -> u64 {
 pub struct Dice(u64);
 
 impl Dice {
-    /// Dice for what is called `what`.
+    /// Dice for the test called `what`.
     pub fn new(what: &str) -> Dice {
         Dice(seed() ^ what.bytes().fold(7, |sum, b| sum * 31 % 0x7fff_ffff + u64::from(b)))
     }
