@@ -231,7 +231,7 @@ impl Acl {
         entries.collect::<Option<_>>().map(Acl)
     }
 
-    /// Whether it grants all of `wanted` (read 4, write 2, execute 1) on something of this owner and group.
+    /// Whether the ACL grants all of `wanted` (read 4, write 2, execute 1) on something of this owner and group.
     pub fn allows(&self, owner: u32, group: u32, cred: &Cred, wanted: u16) -> bool {
         let mask = self.perm(Tag::Mask).unwrap_or(RWX);
         let covers = |perm: u16| perm & wanted == wanted;

@@ -122,7 +122,8 @@ async fn current(mdt: &Mdt, session: SessionId, ino: Ino) -> Result<Inode> {
     }
 }
 
-/// Has the exclusive holder report; its report is in the inode afterwards (that of a small file counts only as told).
+/// Has the exclusive holder report. The report is in the inode afterwards, except for inline data, for which it is
+/// only returned.
 async fn ask_holder(mdt: &Mdt, holder: SessionId, ino: Ino) -> Result<Option<WriteReport>> {
     let question = ReportNotice { ino, attr_epoch: None };
     let report = ask(mdt, holder, &question).await.and_then(|ack| ack.report);
@@ -158,7 +159,8 @@ pub async fn stat_answering(mdt: &Mdt, inode: &Inode) -> Vec<(Stripe, ObjectStat
     known.collect()
 }
 
-/// Has the objects of a file say how much they have allocated. Of one that is being written that is not asked: it will be at its close.
+/// Asks the OSTs how much the objects of a file have allocated. If the file is open for writing by then, the answer is
+/// dropped, and the file counts as uncounted until its close.
 pub async fn recount(mdt: &Mdt, ino: Ino) -> Result<()> {
     let is_meant = |file: &Inode| !file.is_inline() && file.may_have_objects();
     let Some(seen) = mdt.read(|t| Ok(inode::find(t, ino)?.filter(is_meant))).await? else { return Ok(()) };

@@ -140,7 +140,7 @@ impl Leases {
         self.recalling.remove(&dir);
     }
 
-    /// A session gave a lease back, because somebody else changes the directory.
+    /// Notes that a session gave a lease back, because another session changes the directory.
     pub fn revoke(&mut self, dir: Ino, session: SessionId, now: Mono) {
         self.remove(dir, session);
         if self.contested.len() >= CONTESTED_MAX {
@@ -182,7 +182,7 @@ impl Leases {
         self.contested.remove(&dir);
     }
 
-    /// A session is no more, or has lost everything.
+    /// Forgets a session that has ended, or has lost everything.
     pub fn forget_session(&mut self, session: SessionId) {
         let dirs: Vec<Ino> = self.by_session.get(&session).into_iter().flatten().copied().collect();
         dirs.into_iter().for_each(|dir| self.remove(dir, session));

@@ -190,7 +190,7 @@ impl Osts {
         self.full.lock().retain(|ost, _| !removed.contains(ost));
     }
 
-    /// Whether there was such an OST, and there is none now.
+    /// Whether this OST existed and was removed.
     pub fn is_removed(&self, ost: u16) -> bool {
         self.known.borrow().removed.contains(&ost)
     }

@@ -376,7 +376,7 @@ impl QuotaTable {
         rooms.take_out(&counting);
     }
 
-    /// A session has ended: nobody knows what became of its room.
+    /// Notes that a session has ended: how much of its room was used is unknown.
     pub fn end(&mut self, session: SessionId) {
         for rooms in self.rooms.values_mut() {
             if let Some(room) = rooms.by_session.remove(&session) {

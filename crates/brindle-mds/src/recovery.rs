@@ -127,7 +127,7 @@ async fn finish(mdt: &Arc<Mdt>) -> Result<()> {
     Ok(())
 }
 
-/// Lets an inode without a name go, unless somebody declared it open.
+/// Removes an inode without a name, unless a client has declared it open.
 pub async fn purge(mdt: &Mdt, ino: Ino) -> Result<()> {
     let call = Call::internal(Op::Unlink);
     mdt.step(&call, |t| {

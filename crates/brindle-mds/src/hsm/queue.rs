@@ -37,7 +37,8 @@ pub struct Agent {
     pub ok: u64,
     /// Actions that failed.
     pub errors: u64,
-    /// Whether it has asked since the MDT started; others are known by what they had.
+    /// Whether the agent has asked since the MDT started. Other agents are known only from their attempts in the
+    /// rows.
     pub has_asked: bool,
 }
 

@@ -95,7 +95,8 @@ impl Asked {
         true
     }
 
-    /// Whether it is worth a try although nobody holds it: only once, since others may be faster again and again.
+    /// Whether to try once more for a lock that has become free. Only once, since others may be faster again and
+    /// again.
     fn once_more(&mut self) -> bool {
         !std::mem::replace(&mut self.was_free, true)
     }

@@ -118,8 +118,8 @@ impl Inode {
         self.inherits_project && self.project != child.project
     }
 
-    /// Whether it must be looked at after a restart: somebody has it open for writing, or its objects are being cut or
-    /// moved.
+    /// Whether the inode must be looked at after a restart: a client has it open for writing, or its objects are being
+    /// cut or moved.
     pub fn is_watched(&self) -> bool {
         let unfinished = |f: &FileBody| f.pending_cut.is_some() || !f.aside.is_empty();
         self.open_for_write || self.file.as_ref().is_some_and(unfinished)

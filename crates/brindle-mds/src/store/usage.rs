@@ -38,7 +38,7 @@ pub struct Owners {
 }
 
 impl Owners {
-    /// Each of them.
+    /// Each owner: user, group and project.
     pub fn each(self) -> impl Iterator<Item = (Kind, u32)> {
         let project = (self.project != 0).then_some((Kind::Project, self.project));
         [(Kind::User, self.uid), (Kind::Group, self.gid)].into_iter().chain(project)

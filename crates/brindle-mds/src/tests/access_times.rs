@@ -25,7 +25,7 @@ fn row(rig: &Rig, ino: Ino) -> Inode {
     inode::get(rig.mdt.engine(), ino).expect("there")
 }
 
-/// A session tells of a read at a time, by someone who knew of the last change of times.
+/// A session reports a read at a time, by a client that knew the last change of times.
 async fn read(rig: &Rig, session: SessionId, ino: Ino, at: Time) {
     let attr_epoch = row(rig, ino).attr_epoch;
     tell(rig, session, Accessed { ino, at, attr_epoch }).await;
