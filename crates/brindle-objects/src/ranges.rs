@@ -52,7 +52,7 @@ impl RangeLock {
         self.acquire(range, false).await
     }
 
-    /// Has a range alone.
+    /// Locks a range exclusively.
     pub async fn write(&self, range: Range<u64>) -> RangeGuard<'_> {
         self.acquire(range, true).await
     }

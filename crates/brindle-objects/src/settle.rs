@@ -239,7 +239,7 @@ impl ObjectStore {
         })
     }
 
-    /// Whether there may be something for [`ObjectStore::settle_left`].
+    /// Whether [`ObjectStore::settle_left`] may have something to put right.
     pub fn has_left(&self) -> bool {
         let in_flight = self.left.lock().as_ref().map(Vec::len);
         in_flight

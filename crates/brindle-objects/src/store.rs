@@ -438,8 +438,8 @@ impl ObjectStore {
         }
     }
 
-    /// Begins the next boot term. The store serves nobody until that could be recorded: a process that came after this
-    /// one would not know that anything was lost.
+    /// Begins the next boot term. The store serves no request until the term is recorded: otherwise the next process
+    /// would not know that changes were lost.
     fn take_next_term(&self, boot: &mut BootFile) {
         let path = format!("{}/boot", self.root);
         let recorded = match boot.after_failed_sync() {
