@@ -209,7 +209,7 @@ impl Replica {
         }
     }
 
-    /// Puts bytes of another member in the place of those that are damaged here; whether any were.
+    /// Replaces damaged local blocks by those of another member. Returns whether any were damaged.
     pub(crate) async fn mend(&self, oss: &Oss, object: ObjectId, offset: u64, len_bytes: u64) -> bool {
         let start = offset / BLOCK * BLOCK;
         let end = offset.saturating_add(len_bytes).div_ceil(BLOCK) * BLOCK;
