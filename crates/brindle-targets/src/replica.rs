@@ -357,7 +357,7 @@ impl SetMember {
         Ok(())
     }
 
-    /// Has a member taken out of the set. Waits for the MGS, however long that is away: without its word nothing is answered.
+    /// Has a member taken out of the set. Waits for the MGS, however long it is away: answers depend on its word.
     pub async fn put_out(&self, host: &str, link: Option<&Arc<Link>>) -> Result<()> {
         let _turn = self.changing.lock().await;
         if let Some(link) = link {
@@ -404,7 +404,7 @@ impl SetMember {
         Err(Fault::new(Code::TargetDown).subject(link.host.clone()).why("it has missed a change meanwhile"))
     }
 
-    /// Has the MGS change who is in sync, until that is so.
+    /// Asks the MGS to change the members in sync, until the change is made.
     async fn swap(
         &self,
         change: InSyncChange,
