@@ -48,7 +48,7 @@ pub(crate) struct Word {
 }
 
 impl Word {
-    /// Whether it is known what lies on its disk.
+    /// Whether the contents of the host's disk are known.
     fn is_conclusive(&self, set: &ReplicaSetState) -> bool {
         let Some(report) = self.report.as_ref().filter(|report| report.uuid == set.uuid) else {
             return false;

@@ -10,7 +10,7 @@ use brindle_stdx::watch;
 struct Order {
     /// Number of the daemon's last known start.
     start: u64,
-    /// Whether that start is to end.
+    /// Whether the daemon is to end this start.
     restart: bool,
 }
 

@@ -120,7 +120,7 @@ fn replaced(set: &ReplicaSetState, of: &impl Fn(&str) -> Heard) -> Step {
         next.primary = successor;
         return Step::Change(next);
     }
-    // Each of them has lost what nobody synced, or cannot say so.
+    // Each of these members has lost unsynced changes, or may have.
     let started = |host: &str| match of(host) {
         Heard::Alive { boot_term } => Some(boot_term),
         _ => None,
