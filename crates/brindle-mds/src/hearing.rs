@@ -4,7 +4,7 @@
 //! if every client had been silent. Therefore leases run by [`Hearing::now`], a clock that advances only while a task of this very
 //! process gets to run. All leases grow by the pause, and by no more, so that a dead client ends after one lease of real listening.
 //!
-//! This clock does not show a network that was down at this host's side. Such a fault shows in what the MDT hears: if more clients are
+//! The clock does not show a network that was down at this host's side. Such a fault shows in what the MDT hears: if more clients are
 //! silent than heard, although the connections of the silent ones have not ended, this side is more likely at fault than all of them
 //! ([`Doubt`]). The silent clients are kept for [`DOUBT_MS`] at most. Once enough of them are heard again, the rest have a full lease
 //! from then on.

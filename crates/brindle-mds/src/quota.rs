@@ -101,9 +101,9 @@ pub struct Ask {
 /// Whether an owner of whom something is in doubt gets room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doubts {
-    /// It gets none: the OSTs are to be asked first.
+    /// The owner gets none: the OSTs are to be asked first.
     Count,
-    /// It gets room: the OSTs were asked, or asking is of no use at present.
+    /// The owner gets room: the OSTs were asked, or asking is of no use at present.
     Pass,
 }
 

@@ -28,7 +28,7 @@ const S_IXGRP: u16 = 0o010;
 pub struct Worth {
     /// The report was not applied before, so its writes move times.
     pub is_news: bool,
-    /// Its allocated bytes count. Without that, the OSTs are asked when nobody writes the file any more.
+    /// The report's allocated bytes count. Without that, the OSTs are asked when nobody writes the file any more.
     pub tells_allocation: bool,
 }
 

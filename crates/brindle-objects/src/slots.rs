@@ -463,7 +463,7 @@ impl Turn {
     /// The session that the work is done for, and its epoch; 0 for none.
     pub fn session(&self) -> (SessionId, Pair) {
         if self.last.is_none() {
-            // This work belongs to no session, so the end of a session does not concern it.
+            // The work belongs to no session, so the end of a session does not concern it.
             return (self.key.session, Pair { term: u32::MAX, counter: u64::MAX });
         }
         (self.key.session, self.epoch)

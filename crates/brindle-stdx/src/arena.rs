@@ -66,7 +66,7 @@ impl Mapping {
         let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, flags, file, 0)? };
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         let mapping = Mapping { base, len };
-        // Otherwise a core dump would include the memory, and allocate its pages for that.
+        // Keep the memory out of core dumps, which would allocate its pages.
         // SAFETY: it changes nothing of the memory.
         unsafe { rustix::mm::madvise(base.as_ptr().cast(), len, rustix::mm::Advice::LinuxDontDump)? };
         Ok(mapping)

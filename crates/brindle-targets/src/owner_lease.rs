@@ -1,6 +1,6 @@
 //! The lease under which the owner of a shared target answers.
 //!
-//! Its daemon rewrites the owner block of the device twice a second and extends the lease from before the write began
+//! The owner's daemon rewrites the owner block of the device twice a second and extends the lease from before the write began
 //! ([`OwnerLease::extend`]). Each reply of the target is checked right before it is sent ([`crate::Gate::reply`]). Therefore an owner that
 //! was frozen, or that has lost the device, sends no answer that another owner may have made wrong.
 

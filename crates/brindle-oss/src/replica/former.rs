@@ -273,7 +273,7 @@ mod tests {
         assert_eq!(believed(&set(6, &["a"]), &record(5, &["a"]), &none), nobody);
         // Epochs have passed of which this member knows nothing: b may have been out of the set.
         assert_eq!(believed(&set(7, &["a"]), &record(5, &["a", "b"]), &none), nobody);
-        // This member did not know who was in sync, or was not in sync itself (accept-loss).
+        // The member a did not know who was in sync, or was not in sync itself (accept-loss).
         assert_eq!(believed(&set(6, &["a"]), &record(5, &[]), &none), nobody);
         assert_eq!(believed(&set(6, &["a"]), &record(5, &["b", "c"]), &none), nobody);
         // The disk of another target.
