@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 /// Protection of frames behind the handshake, from the weakest to the strongest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Mode {
-    /// No handshake: whoever reaches the port is believed.
+    /// No handshake: any program that reaches the port is believed.
     None,
     /// Both sides prove their identities; frames are not protected after that.
     Auth,
     /// Each frame has a keyed checksum.
     Integrity,
-    /// All of it is encrypted, inside TLS.
+    /// All frames are encrypted, inside TLS.
     Privacy,
 }
 

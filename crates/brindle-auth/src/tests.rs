@@ -84,7 +84,7 @@ fn strangers_foreigners_clients_as_servers_and_the_expired_are_refused() {
     let server = credentials(&own, "oss1", &[HostRole::Server]);
     let accepting = || server.accepting(Mode::Auth, false).expect("accepts");
     let foreign = credentials(&other, "oss1", &[HostRole::Server]);
-    // (Of two authorities with one name the signature tells.)
+    // (The signature distinguishes two authorities of the same name.)
     assert_eq!(
         shake(foreign.connecting(Mode::Auth).expect("c"), accepting()).unwrap_err(),
         ("client", Code::ForeignCertificate)

@@ -38,7 +38,7 @@ impl Secret {
         sha256(&self.0)
     }
 
-    /// Number of its token: the MGS finds the hash by it.
+    /// Number of the token, by which the MGS finds its hash.
     pub fn id(&self) -> [u8; 8] {
         let id = sha256(&[b"brindle token number", &self.hash()[..]].concat());
         id[..8].try_into().expect("SHA-256 has 32 bytes")

@@ -51,7 +51,7 @@ pub struct EtcdStore {
 /// The writer's note, as far as its writer knows it.
 #[derive(Default)]
 struct Note {
-    /// Revision that wrote it, 0 where there is none; `None` after a write whose end is unknown.
+    /// Revision that wrote the note, 0 if there is no note; `None` after a write whose end is unknown.
     revision: Option<u64>,
     /// Writes so far.
     count: u64,
@@ -191,7 +191,7 @@ impl EtcdStore {
         let (note, leader) = (read(0)?, read(1)?);
         let noted = note.as_ref().map_or(0, |note| note.modified);
         if let Some(note) = note.filter(|note| note.modified != known && note.value == nonce.as_bytes()) {
-            // An attempt whose answer was lost has written it.
+            // An attempt whose answer was lost has written the value.
             return Ok(Outcome::Swapped(Swap::Done(note.modified)));
         }
         if let Some(leadership) = &self.leadership
@@ -211,7 +211,7 @@ impl EtcdStore {
         Err(Fault::new(Code::Bug).why("etcd refused a write whose conditions hold"))
     }
 
-    /// Notes that another leads, or nobody, and says so.
+    /// Notes that this MGS does not lead any more. Returns the fault that says so.
     fn deposed(&self, leader: Option<&Kv>) -> Fault {
         if let Some(leadership) = &self.leadership {
             leadership.end();

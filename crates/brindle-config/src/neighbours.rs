@@ -4,7 +4,7 @@ use std::io;
 
 use brindle_stdx::Disk;
 
-/// Entries that make nobody's room smaller.
+/// Entries that take no space from a target.
 const NOBODYS: [&str; 1] = ["lost+found"];
 
 /// Foreign entry on the file system that holds the target in `dir`: a path beside the target, at any level

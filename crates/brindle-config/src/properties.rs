@@ -50,7 +50,7 @@ pub(crate) async fn check(
     together(store, prefix, last).await
 }
 
-/// Of writes that go together all are made, or none.
+/// Checks that all writes of a group are made, or none.
 async fn together(store: &dyn ConfigStore, prefix: &str, last: u64) -> Result<(), TestCaseError> {
     let (one, two) = (format!("{prefix}t/one"), format!("{prefix}t/two"));
     let write = |key: &String, expected_version, value: Option<&[u8]>| Write {

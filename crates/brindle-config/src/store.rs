@@ -66,7 +66,7 @@ pub trait ConfigStore: Send + Sync {
     fn watch(&self, prefix: &str) -> Watch;
 }
 
-/// Refuses what no store makes at once.
+/// Refuses a group of writes that no store can make atomically.
 pub(crate) fn check_writes(writes: &[Write]) -> Result<()> {
     let mut keys: Vec<&str> = writes.iter().map(|write| write.key.as_str()).collect();
     keys.sort_unstable();

@@ -29,7 +29,7 @@ pub const FILES: [&str; 2] = ["superblock", "superblock.copy"];
 pub struct Superblock {
     /// Counts the writes of this superblock; the copy with the higher number is the newer one.
     pub generation: u64,
-    /// File system that it belongs to.
+    /// File system that the target belongs to.
     pub fs: FsName,
     /// Id of the file system: chosen when the MGT is formatted; 0 on other targets before their first registration.
     pub fs_id: u64,

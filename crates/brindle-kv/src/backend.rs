@@ -15,7 +15,7 @@ use brindle_stdx::{DiskFile, crc};
 use parking_lot::Mutex;
 use redb::StorageBackend;
 
-/// redb's page size: the unit of checksums, and of what an offline reader keeps of redb's writes.
+/// redb's page size: the unit of checksums, and of redb's writes that an offline reader keeps.
 const BLOCK_BYTES: u64 = 4096;
 
 /// Size of a window. If reads in a window wait for the device twice, the whole window is fetched. Related

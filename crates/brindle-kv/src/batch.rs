@@ -21,7 +21,7 @@ pub const CHANGE_OVERHEAD_BYTES: usize = 7;
 pub struct LogPos {
     /// Index of the record; the first one ever is 1, and 0 is before everything.
     pub index: u64,
-    /// Term it was written in.
+    /// Term in which the record was written.
     pub term: u32,
 }
 

@@ -244,8 +244,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Blocks for as long as it takes. Readers meanwhile see the frozen rows on top of any part of the
-    /// checkpoint.
+    /// Writes a checkpoint; blocks for as long as that takes. Readers meanwhile see the frozen rows on top of any
+    /// part of the checkpoint.
     fn write_checkpoint(&self, rows: &BTreeMap<Bytes, Option<Bytes>>, meta: &Meta) -> Result<View> {
         self.store.checkpoint(rows, meta, |view| {
             self.pieces.fetch_add(1, Ordering::Relaxed);

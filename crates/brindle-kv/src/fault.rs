@@ -39,7 +39,7 @@ pub(crate) fn log_io(what: &'static str, path: &str, e: &io::Error) -> Fault {
 
 /// Fault of every append and wait after the log stopped.
 pub(crate) fn log_stopped(first: &Fault) -> Fault {
-    // Abandoned: whoever serves now may have the record, so the caller asks there.
+    // The request was abandoned: the present server may have the record, so the caller asks there.
     let code = if first.code == Code::NotOwner { Code::NotOwner } else { Code::LogFailed };
     let mut fault = Fault::new(code).subject(first.subject.clone()).why(first.what.clone());
     fault.why.extend(first.why.iter().cloned());

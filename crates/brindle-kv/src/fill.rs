@@ -29,7 +29,7 @@ pub struct Filling {
 }
 
 impl Filling {
-    /// Begins in an empty directory, which is made where it is missing. `at` is the last record whose rows are given.
+    /// Begins in an empty directory, which is made if it is missing. `at` is the last record whose rows are given.
     pub fn begin(seams: Seams, dir: &str, opts: KvOptions, at: LogPos) -> Result<Filling> {
         let io = |e| store_io("cannot create the metadata store", dir, &e);
         seams.disk.create_dir_all(dir).map_err(io)?;

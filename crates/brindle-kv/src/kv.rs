@@ -153,7 +153,7 @@ impl Kv {
         self.engine.log.progress()
     }
 
-    /// Highest index that somebody waits to be synced.
+    /// Highest index whose sync a caller waits for.
     pub fn synced_wanted(&self) -> u64 {
         self.engine.log.synced_wanted()
     }

@@ -69,7 +69,7 @@ struct Writer {
     path: String,
     /// Offset of the next record.
     offset: u64,
-    /// Up to here there are zeros behind it.
+    /// Offset up to which zeros lie ahead of the records.
     zeros_to: u64,
 }
 
@@ -124,7 +124,7 @@ pub(crate) struct Log {
     mode: Mutex<DurabilityMode>,
     written: AtomicU64,
     synced: AtomicU64,
-    /// Highest index that somebody waits to be synced.
+    /// Highest index whose sync a caller waits for.
     wanted: AtomicU64,
     /// Time at which the last fdatasync returned.
     synced_at: Mutex<Mono>,
@@ -305,7 +305,7 @@ impl Log {
         self.progress.subscribe()
     }
 
-    /// Highest index that somebody waits to be synced.
+    /// Highest index whose sync a caller waits for.
     pub fn synced_wanted(&self) -> u64 {
         self.wanted.load(Ordering::Acquire)
     }

@@ -19,11 +19,11 @@ const SCAN_CHUNK_ROWS: usize = 512;
 #[derive(Default, Debug)]
 pub(crate) struct Memtable {
     rows: BTreeMap<Bytes, Option<Bytes>>,
-    /// Bytes of all log records applied: an upper bound of what the rows hold, because they are slices of records.
+    /// Bytes of all log records applied: an upper bound of the memory of the rows, which are slices of records.
     pub bytes: usize,
     /// The last record applied.
     pub last: LogPos,
-    /// The last record below it.
+    /// The last record below the memtable.
     pub base: LogPos,
 }
 

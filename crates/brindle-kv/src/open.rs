@@ -109,7 +109,7 @@ pub(crate) fn replay(seams: Seams, dir: &str, opts: KvOptions) -> Result<Replaye
     let mut tail = (opts.tail_bytes_max > 0).then(|| Recent::new(opts.tail_bytes_max, meta.applied));
     let scan = scan_log(disk, dir, Some(identity), meta.applied, &mut |pos, record, changes| {
         if let Some(tail) = &mut tail {
-            // With another checksum, which whoever gets it does not look at.
+            // The record gets another checksum, which its receiver does not verify.
             tail.push(pos, Bytes::from(encode_record(0, pos, record.synced_index, &changes)));
         }
         active.apply(pos, record.len_bytes, changes);

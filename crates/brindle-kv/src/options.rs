@@ -98,7 +98,7 @@ impl KvOptions {
 pub struct OpenReport {
     /// The new term.
     pub term: u32,
-    /// Term before it.
+    /// The former term.
     pub previous_term: u32,
     /// Last record that the checkpoint holds.
     pub checkpoint: LogPos,
@@ -110,12 +110,12 @@ pub struct OpenReport {
     pub dropped_bytes: u64,
 }
 
-/// Damage that [`crate::KvReader`] found; it goes on behind it.
+/// Damage that [`crate::KvReader`] found. The reader goes on behind the damage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
     /// The file.
     pub file: String,
-    /// Offset in it, where known.
+    /// Offset in the file, if known.
     pub offset: Option<u64>,
     /// The fault.
     pub fault: Fault,
@@ -136,7 +136,7 @@ pub struct KvStats {
     pub checkpoints: u64,
     /// Times that the checkpoint file was made shorter, to give a full device space back.
     pub compactions: u64,
-    /// Pieces of checkpoints that were too large for what a full device had left.
+    /// Pieces of checkpoints that were too large for the free space of a full device.
     pub checkpoint_pieces: u64,
     /// Bytes in the memtable now.
     pub memtable_bytes: u64,

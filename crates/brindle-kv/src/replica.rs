@@ -95,7 +95,7 @@ impl Replica {
         Ok(Replica { replayed, segment: None, synced, unsynced_since: None })
     }
 
-    /// The last record that it has.
+    /// The last record of the replica.
     pub fn last(&self) -> LogPos {
         self.replayed.scan.last
     }

@@ -25,7 +25,7 @@ impl Snapshot {
         Snapshot { layers: Layers { active: Memtable::default(), frozen, view }, at: layers.active.base }
     }
 
-    /// The last record whose rows are in it. Records without rows may follow that change nothing.
+    /// The last record whose rows are in the snapshot. Records without rows may follow that change nothing.
     pub fn at(&self) -> LogPos {
         self.at
     }

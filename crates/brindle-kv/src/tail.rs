@@ -29,7 +29,7 @@ pub(crate) struct Recent {
 }
 
 impl Recent {
-    /// An empty one that keeps at most so many bytes, behind a record.
+    /// An empty tail behind a record, which keeps at most this many bytes.
     pub fn new(bytes_max: usize, before: LogPos) -> Recent {
         Recent { bytes_max, is_held: false, bytes: 0, before, records: VecDeque::new() }
     }

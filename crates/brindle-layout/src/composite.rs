@@ -1,4 +1,4 @@
-//! Layouts of several components: which parts of a file range lie in which, and what has no place yet.
+//! Layouts of several components: which parts of a file range lie in which, and which parts have no place yet.
 
 use std::ops::Range;
 

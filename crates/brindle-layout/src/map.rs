@@ -199,7 +199,7 @@ pub(crate) mod tests {
         )
     }
 
-    /// Offsets everywhere that matters: small, around 16 TiB, at the end of what a file can be.
+    /// Offsets at critical places: small ones, around 16 TiB, at the end of the largest file.
     fn offsets() -> impl Strategy<Value = u64> {
         const TIB: u64 = 1 << 40;
         prop_oneof![0u64..4_000_000, 15 * TIB..40 * TIB, FILE_SIZE_MAX_BYTES - 9_000_000..FILE_SIZE_MAX_BYTES]

@@ -28,9 +28,9 @@ pub struct Candidate {
     pub free_inodes: u64,
     /// Objects in all; 0 where there is no limit of its own.
     pub total_inodes: u64,
-    /// Whether it answers.
+    /// Whether the OST answers.
     pub up: bool,
-    /// Whether it answers, and its disk returns errors.
+    /// Whether the OST answers, and its disk returns errors.
     pub degraded: bool,
 }
 
@@ -86,7 +86,7 @@ pub fn usable(c: &Candidate, high_water_percent: u64) -> bool {
     c.up && !c.degraded && !is_full(c, high_water_percent)
 }
 
-/// Whether it is above the mark, in bytes or in objects.
+/// Whether an OST is above the high-water mark, in bytes or in objects.
 pub fn is_full(c: &Candidate, high_water_percent: u64) -> bool {
     let above = |free: u64, total: u64| {
         let used = u128::from(total.saturating_sub(free));

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use brindle_types::{Code, Fault, PoolName};
 
-/// Stripes of a file where nobody chose.
+/// Default number of stripes of a file.
 pub const STRIPE_COUNT_DEFAULT: u32 = 1;
 
 /// Number of OSTs that a file is striped over.
@@ -34,7 +34,7 @@ pub struct Striping {
 /// The pools of a file system: indices of their OSTs.
 pub type Pools = BTreeMap<PoolName, Vec<u16>>;
 
-/// `own` with what it leaves out taken from `default` (the directory's). A policy that names OSTs by index drops an
+/// `own`, with missing settings taken from `default` (the directory's). A policy that names OSTs by index drops an
 /// inherited pool, and a policy that names a pool drops inherited indices.
 pub fn inherit(own: &StripePolicy, default: &StripePolicy) -> StripePolicy {
     let size_bytes = own.size_bytes.or(default.size_bytes);

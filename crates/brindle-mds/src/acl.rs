@@ -1,4 +1,4 @@
-//! POSIX ACLs: the binary form of system.posix_acl_access and _default, and what they do to mode bits. Pure.
+//! POSIX ACLs: the binary form of system.posix_acl_access and _default, and their effect on mode bits. Pure.
 
 use brindle_types::{Code, Fault, Result};
 use brindle_wire::Cred;
@@ -146,7 +146,7 @@ impl Acl {
         self.perm(Tag::Owner).unwrap_or(0) << 6 | group << 3 | self.perm(Tag::Other).unwrap_or(0)
     }
 
-    /// Whether it says nothing that mode bits do not say.
+    /// Whether the ACL is equivalent to mode bits.
     pub fn is_minimal(&self) -> bool {
         self.0.len() == 3
     }
@@ -231,7 +231,7 @@ impl Acl {
         entries.collect::<Option<_>>().map(Acl)
     }
 
-    /// Whether it grants all of `wanted` (read 4, write 2, execute 1) on something of this owner and group.
+    /// Whether the ACL grants all of `wanted` (read 4, write 2, execute 1) on something of this owner and group.
     pub fn allows(&self, owner: u32, group: u32, cred: &Cred, wanted: u16) -> bool {
         let mask = self.perm(Tag::Mask).unwrap_or(RWX);
         let covers = |perm: u16| perm & wanted == wanted;

@@ -77,7 +77,7 @@ struct Request<'a> {
     body: &'a Bytes,
 }
 
-/// The body as it is carried out, and what that needs.
+/// The body to execute, and the rights that it needs.
 type Outcome = Result<(Bytes, Check)>;
 
 /// Takes in a request of a limited host: the body that is to be carried out. A refusal comes when the
@@ -96,7 +96,7 @@ impl Request<'_> {
     /// The table.
     fn look(&self, op: Op) -> Outcome {
         match op {
-            // The session's own, and what tells nothing of files.
+            // Requests about the session itself, and requests that reveal nothing of files.
             Op::SessionOpen | Op::SessionRenew | Op::SessionClose | Op::TargetInfo => self.as_it_is(),
             Op::MdtStatfs | Op::SyncAll => self.as_it_is(),
             // Each handle is judged by itself, where it is taken in.
@@ -127,7 +127,7 @@ impl Request<'_> {
             // Linux treats projects in user namespaces alike: the project limits the tree of such a host.
             Op::ProjectSet | Op::QuotaChange | Op::QuotaList => self.roots_only(op),
             Op::HsmTake | Op::HsmProgress | Op::HsmDone | Op::HsmImport => self.roots_only(op),
-            // Administrators' and servers', whoever the host says that it is.
+            // Only administrators and servers may ask this, whatever the host claims to be.
             Op::OstUse | Op::OwnerQuery | Op::FenceTable | Op::SessionRights | Op::BackupRead => refused(op),
             Op::ChangelogRegister | Op::ChangelogDeregister | Op::ChangelogClear => refused(op),
             Op::ChangelogRead | Op::ChangelogInfo | Op::ChangelogMask => refused(op),
@@ -406,7 +406,7 @@ impl Request<'_> {
             Op::HsmAct => self.reads_as(
                 |req: &mut HsmActReq| &mut req.cred,
                 |req, by| match req.ask {
-                    // Bytes come back as they do for whoever opens the file.
+                    // A restore needs the rights of an open for reading, which restores the bytes, too.
                     HsmAsk::Restore => by.may(req.ino, Some(&req.cred), READ),
                     _ => {
                         check_may_change(by.limits)?;
@@ -548,7 +548,7 @@ pub fn may_note_access(t: &Txn<'_>, call: &Call, file: &Inode) -> Result<bool> {
         || by.reaches(file.ino).is_ok() && (by.allows(file, None, READ)? || by.allows(file, None, SEARCH)?))
 }
 
-/// Whether an answer about a directory may hold attributes of what is in it.
+/// Whether an answer about a directory may hold attributes of its entries.
 pub fn may_show_entries(t: &Txn<'_>, call: &Call, dir: Ino) -> Result<bool> {
     let Some(admitted) = call.admission() else { return Ok(true) };
     let Some(dir) = inode::find(t, dir)? else { return Ok(true) };
@@ -561,7 +561,7 @@ pub fn may_list_xattr(call: &Call, name: &[u8]) -> bool {
     !(is_limited && name.starts_with(b"trusted."))
 }
 
-/// A report as it counts: `None` from a session of a limited host that does not have the file open for
+/// The part of a report that counts: `None` from a session of a limited host that does not have the file open for
 /// writing. A write to a program takes its set-id bits away.
 pub fn tidied(t: &Txn<'_>, ino: Ino, session: SessionId, report: &WriteReport) -> Option<WriteReport> {
     let live = t.live();

@@ -1,5 +1,5 @@
-//! Attributes as they are at this moment: of the MDT while nobody writes, else with what the exclusive holder or the
-//! OSTs know.
+//! Current attributes: from the MDT while nobody writes; otherwise with size and times of the exclusive holder or the
+//! OSTs.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,8 @@ use crate::{recovery, reports};
 
 /// Longest wait for an OST to tell the allocated bytes of objects, while a caller waits for them.
 const COUNT_OST_MS: u64 = 1_000;
-/// An object may have so much more than it tells, on a local file system whose blocks are smaller than a block of sums.
+/// An object may have allocated this much more than it reports, if blocks of the local file system are smaller than a
+/// block of sums.
 const UNTOLD_BYTES: u64 = 3 << 10;
 
 /// The authority for size and times of an inode.
@@ -121,7 +122,8 @@ async fn current(mdt: &Mdt, session: SessionId, ino: Ino) -> Result<Inode> {
     }
 }
 
-/// Has the exclusive holder report; its report is in the inode afterwards (that of a small file counts only as told).
+/// Has the exclusive holder report. The report is in the inode afterwards, except for inline data, for which it is
+/// only returned.
 async fn ask_holder(mdt: &Mdt, holder: SessionId, ino: Ino) -> Result<Option<WriteReport>> {
     let question = ReportNotice { ino, attr_epoch: None };
     let report = ask(mdt, holder, &question).await.and_then(|ack| ack.report);
@@ -157,7 +159,8 @@ pub async fn stat_answering(mdt: &Mdt, inode: &Inode) -> Vec<(Stripe, ObjectStat
     known.collect()
 }
 
-/// Has the objects of a file say how much they have allocated. Of one that is being written that is not asked: it will be at its close.
+/// Asks the OSTs how much the objects of a file have allocated. If the file is open for writing by then, the answer is
+/// dropped, and the file counts as uncounted until its close.
 pub async fn recount(mdt: &Mdt, ino: Ino) -> Result<()> {
     let is_meant = |file: &Inode| !file.is_inline() && file.may_have_objects();
     let Some(seen) = mdt.read(|t| Ok(inode::find(t, ino)?.filter(is_meant))).await? else { return Ok(()) };
@@ -186,7 +189,8 @@ pub async fn recount(mdt: &Mdt, ino: Ino) -> Result<()> {
     .await
 }
 
-/// Sum of what objects have allocated: no number of an OST ends this server, or makes a file larger than files can be.
+/// Sum of allocated bytes of objects. The sum saturates, and is capped at the largest file: a wrong number of an OST
+/// must not crash this server.
 pub fn sum_bytes(all: impl IntoIterator<Item = u64>) -> u64 {
     all.into_iter().fold(0, u64::saturating_add).min(FILE_SIZE_MAX_BYTES)
 }
@@ -220,7 +224,7 @@ pub async fn count(mdt: &Mdt, ino: Ino, silent: &Silent) -> Result<()> {
         let is_same =
             state(&file) == state(&seen) && seen.file.as_ref().is_some_and(|f| f.pending_cut.is_none());
         let allocated_bytes = if is_whole { sum_bytes } else { sum_bytes.max(file.allocated_bytes) };
-        // Of others somebody has told better meanwhile.
+        // If the file is not uncounted any more, a client has reported a better value meanwhile.
         if is_same && t.live().is_uncounted(ino) && file.allocated_bytes != allocated_bytes {
             file.allocated_bytes = allocated_bytes;
             inode::put(t, &file)?;
@@ -278,8 +282,8 @@ async fn with_objects(mdt: &Mdt, mut inode: Inode) -> Result<Inode> {
     Ok(inode)
 }
 
-/// Raises size and times to what the objects tell: size = max(MDT, objects), times where the last write was made under
-/// the inode's attribute epoch. Objects that are missing in `stats` are left as they were known.
+/// Raises size and times to those that the objects report: size = max(MDT, objects), times where the last write was
+/// made under the inode's attribute epoch. Objects that are missing in `stats` are left as they were known.
 pub fn merge_objects(inode: &mut Inode, stats: &[(Stripe, ObjectStat)]) {
     let Some(file) = &inode.file else { return };
     let (mut allocated, mut times) = (0, None);
@@ -295,7 +299,7 @@ pub fn merge_objects(inode: &mut Inode, stats: &[(Stripe, ObjectStat)]) {
     raise_times(inode, times);
 }
 
-/// Raises times to what an object tells.
+/// Raises times to those that an object reports.
 pub fn merge_times(inode: &mut Inode, stat: &ObjectStat) {
     raise_times(inode, last_write_time(inode.attr_epoch, stat));
 }

@@ -40,7 +40,7 @@ pub async fn reserve_inodes(mdt: Arc<Mdt>) {
     }
 }
 
-/// Lets replaced files go a moment after their replacement.
+/// Removes replaced files a moment after their replacement.
 pub async fn purge_replaced(mdt: Arc<Mdt>) {
     loop {
         let now = mdt.seams().now();
@@ -107,7 +107,7 @@ pub async fn destroy_objects(mdt: Arc<Mdt>) {
     }
 }
 
-/// Lets more objects come before the next round, unless room is short.
+/// Waits for more objects before the next round, unless space is short.
 async fn gather(mdt: &Mdt) {
     let is_low = |free: u64, total: u64| free < total / 100 * FREE_PERCENT_MIN;
     let is_short =

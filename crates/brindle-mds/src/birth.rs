@@ -85,7 +85,7 @@ pub fn make(t: &mut Txn<'_>, dir: &Inode, birth: &Birth<'_>) -> Step<Inode> {
     })
 }
 
-/// A set-group-id directory gives its group to what is made in it, and the bit to directories. The bit is not for
+/// New entries of a set-group-id directory get its group; new directories also get the bit. The bit is not for
 /// programs of a group that their maker is not in.
 fn group_and_perm(dir: &Inode, birth: &Birth<'_>) -> (u32, u16) {
     let mut perm = birth.mode as u16 & PERM_BITS;

@@ -30,7 +30,7 @@ use crate::store::{Changes, changelog};
 pub const READERS_MAX: usize = 32;
 /// The changelog takes at most this part of the MDT's device.
 const DEVICE_PART: u64 = 64;
-/// Records that go at once when it is too large.
+/// Records that are removed at once when the changelog is too large.
 const TRIM_RECORDS: usize = 256;
 /// Records that one batch of the background removes.
 const PURGE_RECORDS: usize = 1024;
@@ -65,7 +65,7 @@ impl Log {
         self.bytes_max
     }
 
-    /// Records may go that nobody needs any more.
+    /// Signals that there may be records which no reader needs any more.
     pub fn cleared(&self) {
         self.cleared.notify_one();
     }
@@ -130,7 +130,7 @@ pub struct Known {
     pub state: State,
     /// Number and bytes of the records.
     pub size: Size,
-    /// Types that somebody wants.
+    /// Types that any reader wants.
     wanted: Wanted,
     /// All records up to this index are removed; a hint that keeps scans away from removed rows.
     gone_to: u64,

@@ -421,7 +421,7 @@ impl<R: Rows + ?Sized> Checker<'_, R> {
         Ok(())
     }
 
-    /// Invariant 8: what is queued to be destroyed is nobody's.
+    /// Invariant 8: objects that are queued to be destroyed belong to no file.
     fn destroys(&mut self) -> Result<()> {
         for ost in destroy_queue::osts(self.rows)? {
             let rows = self.rows;

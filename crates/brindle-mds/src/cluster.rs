@@ -25,7 +25,7 @@ use crate::store::meta;
 
 /// Interval at which the OSTs are asked for their free space.
 const POLL_MS: u64 = 2_000;
-/// An OST that does not answer for so long counts as down.
+/// An OST that does not answer for this long counts as down.
 const POLL_TIMEOUT_MS: u64 = 1_500;
 /// Pause before the MGS is told of the term again.
 const NOTE_AGAIN_MS: u64 = 1_000;

@@ -40,7 +40,7 @@ impl Connections {
         self.by_session.lock().remove(&session);
     }
 
-    /// A connection ended; the sessions that were on it.
+    /// Notes that a connection has ended. Returns the sessions that were on it.
     pub fn closed(&self, conn_id: u64) -> Vec<SessionId> {
         let mut table = self.by_session.lock();
         let gone: Vec<SessionId> =

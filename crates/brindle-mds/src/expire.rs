@@ -53,7 +53,8 @@ pub async fn watch_leases(mdt: Arc<Mdt>) {
     }
 }
 
-/// Ends a session. Returns when whoever waited for it may go on; at once if it has ended already.
+/// Ends a session. Returns when operations that waited for the session may go on; at once if the session has ended
+/// already.
 pub async fn end(mdt: &Mdt, session: SessionId, reason: &str) {
     let mut has_waited = false;
     loop {
@@ -188,7 +189,7 @@ async fn fence(mdt: &Mdt, question: FenceSessionReq) {
             }
             tracing::error!(%session, fault = %refused, "an OST refused a fence");
         }
-        // After a long wait nobody listens any more.
+        // Fails if the receiver has stopped waiting.
         let _ = tell.send(());
     };
     mdt.spawn("fence", calls);
@@ -250,7 +251,8 @@ fn give_back(t: &mut Txn<'_>, session: SessionId, ino: Ino, handle: u64) -> Step
     }
     t.after(move |live| {
         live.opens.remove(ino, session, handle);
-        // In the same moment, so that nobody who closes the file ends its write session before its objects are asked.
+        // Do this in the same step, so that a close of the file does not end its write session before its objects are
+        // asked.
         live.recovery_due(ino);
     });
     Ok(true)

@@ -77,7 +77,7 @@ pub fn is_quiet(t: &Txn<'_>, call: &Call, inode: &Inode) -> bool {
     let live = t.live();
     let access = Access { read: true, write: false, truncate: false, execute: false };
     let is_small = inode.kind == FileType::Regular && inode.nlink > 0 && inode.is_inline();
-    // Guesses leave room for those who mean it.
+    // Opens ahead of time may use only half of the handles.
     let is_full = live.opens.count() > OPENS_MAX / 2;
     let is_disturbed = is_full
         || live.recovering
@@ -113,7 +113,7 @@ fn add_handle(
         return Err(Fault::new(Code::TooManyOpens).into());
     }
     if t.live().opens.get(inode.ino, session, handle).is_some_and(|known| !known.is_of(access)) {
-        // The handle that it replaced would never be closed, and whoever waits for its end would wait for ever.
+        // The replaced handle would never be closed, and a wait for its end would last for ever.
         return Err(Fault::new(Code::BadHandle)
             .subject(inode.ino.fid().to_string())
             .why(format!("its client has handle {handle} of it open already, for other access"))

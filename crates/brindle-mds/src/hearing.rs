@@ -4,7 +4,7 @@
 //! if every client had been silent. Therefore leases run by [`Hearing::now`], a clock that advances only while a task of this very
 //! process gets to run. All leases grow by the pause, and by no more, so that a dead client ends after one lease of real listening.
 //!
-//! This clock does not show a network that was down at this host's side. Such a fault shows in what the MDT hears: if more clients are
+//! The clock does not show a network that was down at this host's side. Such a fault shows in what the MDT hears: if more clients are
 //! silent than heard, although the connections of the silent ones have not ended, this side is more likely at fault than all of them
 //! ([`Doubt`]). The silent clients are kept for [`DOUBT_MS`] at most. Once enough of them are heard again, the rest have a full lease
 //! from then on.
@@ -48,7 +48,7 @@ impl Hearing {
         Hearing { seams: seams.clone(), state: Mutex::new(State { ticked: now, heard: now }) }
     }
 
-    /// Has the clock of an MDT go on for as long as there is that MDT.
+    /// Advances the clock of an MDT for as long as the MDT exists.
     pub fn run(mdt: &Arc<Mdt>) {
         let (clock, weak) = (mdt.seams().clock.clone(), Arc::downgrade(mdt));
         mdt.seams().spawn("mds.hearing", async move {
@@ -125,8 +125,7 @@ impl Doubt {
         // `recovery` waits for sessions that have not come back since a restart.
         let alive = live.sessions.iter().filter(|(id, s)| live.may_renew(**id) && !s.must_reclaim);
         let (silent, heard): (Vec<_>, Vec<_>) = alive.partition(|(_, s)| now.ms_since(s.renewed) > lease_ms);
-        // A session whose connection has ended was heard to go: if its client lived, it would have
-        // reconnected.
+        // A session whose connection has ended counts as gone: a living client would have reconnected.
         let is_there = |id: &SessionId| self.silent.contains(id) || mdt.notifier().is_connected(*id);
         let silent = silent.into_iter().map(|(id, _)| *id);
         let (unheard, mut due): (BTreeSet<SessionId>, Vec<SessionId>) = {

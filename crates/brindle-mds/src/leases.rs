@@ -110,7 +110,7 @@ impl Leases {
         !self.recalling.contains(&dir) && self.holders.get(&dir).is_some_and(|h| h.contains(&session))
     }
 
-    /// Whether a session may still answer from what it was told under a lease: it is held, or has not been given back yet.
+    /// Whether a session may still answer from its cache under a lease: the lease is held, or was not given back yet.
     pub fn may_use(&self, dir: Ino, session: SessionId) -> bool {
         self.holders.get(&dir).is_some_and(|holders| holders.contains(&session))
     }
@@ -125,7 +125,8 @@ impl Leases {
         dirs.iter().filter_map(others).collect()
     }
 
-    /// Begins to recall; the first directory for which that is under way already, and then nothing has begun.
+    /// Begins to recall leases. If a recall of a directory is under way already, begins none and returns that
+    /// directory.
     pub fn begin_recall(&mut self, dirs: impl Iterator<Item = Ino> + Clone) -> Option<Ino> {
         let under_way = dirs.clone().find(|dir| self.recalling.contains(dir));
         if under_way.is_none() {
@@ -139,7 +140,7 @@ impl Leases {
         self.recalling.remove(&dir);
     }
 
-    /// A session gave a lease back, because somebody else changes the directory.
+    /// Notes that a session gave a lease back, because another session changes the directory.
     pub fn revoke(&mut self, dir: Ino, session: SessionId, now: Mono) {
         self.remove(dir, session);
         if self.contested.len() >= CONTESTED_MAX {
@@ -150,7 +151,7 @@ impl Leases {
         }
     }
 
-    /// A session has changed what the lease of a directory covers.
+    /// Notes that a session has changed entries or attributes under the lease of a directory.
     pub fn changed(&mut self, dir: Ino, session: SessionId, now: Mono) {
         if let Some(contest) = self.contested.get_mut(&dir) {
             contest.changed(session, now);
@@ -181,7 +182,7 @@ impl Leases {
         self.contested.remove(&dir);
     }
 
-    /// A session is no more, or has lost everything.
+    /// Forgets a session that has ended, or has lost everything.
     pub fn forget_session(&mut self, session: SessionId) {
         let dirs: Vec<Ino> = self.by_session.get(&session).into_iter().flatten().copied().collect();
         dirs.into_iter().for_each(|dir| self.remove(dir, session));

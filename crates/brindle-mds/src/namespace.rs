@@ -41,7 +41,7 @@ pub fn check_new_name(name: &[u8]) -> Result<()> {
     check_name(name)
 }
 
-/// Whether it is `.` or `..`.
+/// Whether a name is `.` or `..`.
 pub fn is_dots(name: &[u8]) -> bool {
     name == b"." || name == b".."
 }

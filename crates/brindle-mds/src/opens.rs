@@ -65,8 +65,8 @@ struct InodeOpens {
     handles: BTreeMap<(SessionId, u64), Handle>,
     /// While somebody writes: the exclusive holder.
     exclusive: Option<SessionId>,
-    /// Sessions that may keep what they read. The right is the session's, not the handle's that came with it: it stays
-    /// until it is recalled or the session's last handle goes.
+    /// Sessions that may cache pages that they read. The right is the session's, not the handle's that came with it:
+    /// it stays until it is recalled or the session's last handle goes.
     cached: BTreeSet<SessionId>,
     /// Number of the last report of each session with handles.
     reported: BTreeMap<SessionId, u64>,

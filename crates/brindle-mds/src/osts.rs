@@ -96,7 +96,7 @@ impl Osts {
         self
     }
 
-    /// Writes wait so long for somebody to add room.
+    /// Sets the time for which writes wait until an administrator adds space.
     pub fn with_room_wait(mut self, wait_ms: u64) -> Osts {
         self.room_wait_ms = wait_ms;
         self
@@ -190,7 +190,7 @@ impl Osts {
         self.full.lock().retain(|ost, _| !removed.contains(ost));
     }
 
-    /// Whether there was such an OST, and there is none now.
+    /// Whether this OST existed and was removed.
     pub fn is_removed(&self, ost: u16) -> bool {
         self.known.borrow().removed.contains(&ost)
     }
@@ -221,7 +221,7 @@ impl Osts {
     pub async fn until_map(&self, version: u64) {
         let mut news = self.asked.subscribe();
         let there = news.wait_for(|asked| *asked >= version);
-        // Without it the caller goes by what is known.
+        // If the time is over, the caller uses the known map.
         let _ = self.seams.timeout_ms(MAP_WAIT_MAX_MS, there).await;
     }
 
@@ -323,7 +323,8 @@ impl Osts {
         self.known.borrow().draining.contains(&ost) || self.is_full(ost, len_bytes)
     }
 
-    /// Whether any of these OSTs has last reported less room than that; noted as if it had refused so many bytes.
+    /// Whether any of these OSTs has last reported less space than `bytes`. Such an OST is noted as if it had
+    /// refused this many bytes.
     pub fn any_is_smaller(&self, osts: &[u16], bytes: u64) -> bool {
         let mut any = false;
         for ost in osts {
@@ -335,12 +336,12 @@ impl Osts {
         any
     }
 
-    /// Whether an OST that has refused so many bytes has reported room since, and answers.
+    /// Whether an OST that has refused this many bytes has reported space since, and answers.
     pub fn has_room_again(&self, ost: u16, len_bytes: u64) -> bool {
         self.candidate(ost).up && !self.is_avoided(ost, len_bytes)
     }
 
-    /// Whether an OST has refused so few bytes, and has not reported room since.
+    /// Whether an OST has refused this many bytes or fewer, and has not reported space since.
     pub fn is_full(&self, ost: u16, len_bytes: u64) -> bool {
         self.full.lock().get(&ost).is_some_and(|refused| *refused <= len_bytes)
     }

@@ -31,9 +31,9 @@ use crate::store::{Changes, Rows};
 
 /// Most room that a mount is given at once, unless it wants to write more.
 const ROOM_MAX_BYTES: u64 = 32 << 20;
-/// A mount gets such a part of what is left, so that others get something too.
+/// A mount gets this part of the rest, so that others get something, too.
 const ROOM_PART: u64 = 8;
-/// Room that was not asked for again for so long is nobody's any more, and what became of it is not known. Clients trust it for half
+/// Room that a mount has not renewed for this long is taken back; how much of it was used is then unknown. Clients trust it for half
 /// of that.
 pub const LAPSE_MS: u64 = 20_000;
 /// Time for which no request waits again for an OST that did not answer, or for a count that took too long.
@@ -74,7 +74,7 @@ struct Rooms {
     /// OSTs were asked last.
     doubts: u64,
     doubts_cleared: u64,
-    /// An OST did not answer, or all took too long: until then nobody is kept waiting for what is in doubt.
+    /// Time until which requests do not wait for a count, because an OST did not answer or all took too long.
     put_off_until: Mono,
     /// Counting took too long: nothing is counted before this time.
     slow_until: Mono,
@@ -101,9 +101,9 @@ pub struct Ask {
 /// Whether an owner of whom something is in doubt gets room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doubts {
-    /// No: the OSTs are to be asked first.
+    /// The owner gets none: the OSTs are to be asked first.
     Count,
-    /// Yes: they were, or it is no use at present.
+    /// The owner gets room: the OSTs were asked, or asking is of no use at present.
     Pass,
 }
 
@@ -129,7 +129,7 @@ pub struct Counting {
 
 impl Rooms {
     fn new(begun: u32) -> Rooms {
-        // The owner may have written bytes before it had a limit.
+        // The owner may have written bytes before the limit was set.
         let doubts = 1;
         let (uncounted_bytes, counted_bytes, doubts_cleared) = (0, 0, 0);
         let (by_session, put_off_until, slow_until) = (BTreeMap::new(), Mono::default(), Mono::default());
@@ -186,7 +186,7 @@ impl QuotaTable {
         let default = self.settings.of(owner.0).limit;
         match row {
             Some(own) if !own.is_default => own,
-            // Root, its group, and what has no project have no default.
+            // Defaults do not apply to root, root's group, and inodes without a project.
             _ if default.is_none() || owner.1 == 0 => Limit::default(),
             row => {
                 let Limit { inodes_grace_end, bytes_grace_end, .. } = row.unwrap_or_default();
@@ -228,7 +228,7 @@ impl QuotaTable {
         }
     }
 
-    /// Default limits and grace times are these from now on.
+    /// Sets the default limits and grace times.
     pub fn set_settings(&mut self, settings: Settings) {
         self.changes += 1;
         self.settings = settings;
@@ -376,7 +376,7 @@ impl QuotaTable {
         rooms.take_out(&counting);
     }
 
-    /// A session has ended: nobody knows what became of its room.
+    /// Notes that a session has ended: how much of its room was used is unknown.
     pub fn end(&mut self, session: SessionId) {
         for rooms in self.rooms.values_mut() {
             if let Some(room) = rooms.by_session.remove(&session) {
@@ -442,7 +442,7 @@ fn over(owner: Owner, limit: String, is_soft: bool) -> Fault {
     Fault::new(Code::OverQuota).what("this is more than is allowed to").subject(name(owner)).why(why)
 }
 
-/// The refusal of what not all servers can read yet.
+/// The refusal of a setting that not all servers can read yet.
 pub fn needs_level(t: &Txn<'_>, what: &'static str, subject: String, needs: &'static str) -> Fault {
     let (needed, level) = (FormatLevel::PROJECTS.0, t.mdt().engine().level().0);
     Fault::new(Code::NewerFormat)

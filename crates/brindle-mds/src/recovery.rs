@@ -127,7 +127,7 @@ async fn finish(mdt: &Arc<Mdt>) -> Result<()> {
     Ok(())
 }
 
-/// Lets an inode without a name go, unless somebody declared it open.
+/// Removes an inode without a name, unless a client has declared it open.
 pub async fn purge(mdt: &Mdt, ino: Ino) -> Result<()> {
     let call = Call::internal(Op::Unlink);
     mdt.step(&call, |t| {
@@ -166,7 +166,7 @@ pub async fn reclaim(mdt: &Mdt, call: &Call, req: ReclaimReq) -> Result<ReclaimR
     for open in &req.opens {
         opens.push(take_in(mdt, call, open).await);
     }
-    // A limited host has what it was let open again, and nothing else.
+    // A limited host gets only handles that it may open.
     let is_limited = call.admission().is_some();
     let holds = |ino: Ino| !is_limited || mdt.live().opens.held(ino, call.session).is_some();
     let writes = |ino: Ino| !is_limited || mdt.live().opens.is_written_by(ino, call.session);

@@ -79,7 +79,7 @@ pub fn not_now(why: impl std::fmt::Display) -> Fault {
     Fault::new(Code::StaleLayout).why(format!("the layout is about to change: {why}"))
 }
 
-/// Step 1, in the batch of `t`: whoever asks for the layout waits from now on.
+/// Step 1, in the batch of `t`: requests for the layout wait from now on.
 pub fn begin(t: &mut Txn<'_>, busy: &Busy<'_>, file: &mut Inode) -> Step<()> {
     if t.live().recovering {
         // Some writers are not known yet.
@@ -302,7 +302,7 @@ fn is_gone(c: &Component, layout: &Layout) -> bool {
     c.is_placed() && layout.component(c.generation).is_none()
 }
 
-/// Records the objects that bytes are about to be copied into, so that nobody takes them for garbage.
+/// Records the objects that bytes are about to be copied into, so that they do not count as garbage.
 async fn set_aside(mdt: &Mdt, call: &Call, ino: Ino, to: &Component) -> Result<()> {
     mdt.step(call, |t| {
         let mut file = inode::get(t, ino)?;
@@ -354,7 +354,7 @@ pub async fn copy_all(
     // will be destroyed again.
     let mut shares = BTreeMap::<u16, u64>::new();
     runs.iter().for_each(|run| *shares.entry(run.target.ost).or_default() += run.target.len_bytes);
-    // Some of it are holes.
+    // Holes of the range need no space, so cap each share by the bytes to allocate.
     shares.values_mut().for_each(|share| *share = room_bytes.min(*share));
     let shares = &shares;
     let requests = runs.iter().flat_map(split).map(|Run { source, target }| {

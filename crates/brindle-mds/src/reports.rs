@@ -28,7 +28,7 @@ const S_IXGRP: u16 = 0o010;
 pub struct Worth {
     /// The report was not applied before, so its writes move times.
     pub is_news: bool,
-    /// Its allocated bytes count. Without that, the OSTs are asked when nobody writes the file any more.
+    /// The report's allocated bytes count. Without that, the OSTs are asked when nobody writes the file any more.
     pub tells_allocation: bool,
 }
 
@@ -44,7 +44,7 @@ pub fn apply(t: &mut Txn<'_>, inode: &mut Inode, report: &WriteReport, worth: Wo
     let now = t.now;
     let Some(file) = &mut inode.file else { return Ok(()) };
     if file.layout.inline {
-        // Every change of it goes through the MDT. A report about objects then belongs to a layout that a
+        // Every change of inline data goes through the MDT. A report about objects then belongs to a layout that a
         // power cut took.
         return Ok(());
     }

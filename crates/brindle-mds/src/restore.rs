@@ -7,7 +7,7 @@
 //! | begins above every term, inode number and session id that the lost one can have given out | no number is given out twice |
 //! | knows no client | clients know what came later |
 //! | gives every file epochs above all that its objects have seen | fences of a later cut or move would refuse all writes to it |
-//! | takes the contents of a file for newer than its copy in an archive | the bytes may have changed, and need archiving again before a release |
+//! | takes the contents of a file for newer than its copy in an archive | the bytes may have changed; they are released only once archived anew |
 //! | forgets objects of moves that were under way | the move may have ended, so that these objects hold the only bytes |
 //!
 //! Objects that it does not know are set aside by their OSTs, not destroyed ([`crate::ops::owner`]).

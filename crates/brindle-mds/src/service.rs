@@ -38,7 +38,7 @@ impl MdsService {
         Arc::new(MdsService { mdt, connections, gate })
     }
 
-    /// The gate in front of it.
+    /// The gate in front of the service.
     pub fn gate(&self) -> &Arc<Gate> {
         &self.gate
     }
@@ -172,7 +172,7 @@ impl MdsService {
         }
     }
 
-    /// A session does not go on with what its host may not have opened under the nodemap that counts now.
+    /// A session ends if its host may not keep the open files under the present nodemap.
     async fn end_if_tighter(&self, request: &SessionOpenReq, now: Option<&Limits>) {
         let known = {
             let live = self.mdt.live();

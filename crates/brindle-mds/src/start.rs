@@ -29,7 +29,7 @@ pub struct Handle {
     led: Option<Led>,
 }
 
-/// An orderly end waits so long for the other members of its replica set.
+/// An orderly end waits this long for the other members of the replica set.
 const CLOSE_LIMIT_MS: u64 = 5_000;
 
 impl Handle {
@@ -48,7 +48,7 @@ impl Handle {
         self.service.mdt()
     }
 
-    /// The gate in front of it.
+    /// The gate in front of the service.
     pub fn gate(&self) -> &Arc<Gate> {
         self.service.gate()
     }
@@ -122,7 +122,7 @@ struct Starting {
     mode: Arc<TargetMode>,
 }
 
-/// The mode of the store for that of the target.
+/// The store's durability mode for a target's mode.
 pub(crate) fn stored(mode: Mode) -> DurabilityMode {
     match mode {
         Mode::Relaxed => DurabilityMode::Relaxed,

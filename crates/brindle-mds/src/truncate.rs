@@ -132,7 +132,7 @@ async fn cut_objects(mdt: &Mdt, file: &Inode, size_bytes: u64) -> Result<Made> {
     Ok(Made { epoch: file.truncate_epoch, allocated_bytes, last })
 }
 
-/// An OST has answered that it cannot cut. The caller is told, and from then on nobody may cut behind what is written
+/// Gives up a cut that an OST has refused. The caller is told, and from then on nobody may cut behind what is written
 /// next: the mark goes. As after a crash, the file is what its objects have come to: one that was cut already reads as
 /// zeros. Returns what the caller is told; fails when the mark stays.
 async fn give_up(mdt: &Mdt, begun: &Inode, size_bytes: u64, busy: &Busy<'_>, fault: Fault) -> Result<Fault> {

@@ -74,7 +74,7 @@ impl Handle {
         self.shared.active.lock().as_ref().map(|active| active.mgs.map_now())
     }
 
-    /// Whether it serves, and does not stand by.
+    /// Whether the MGS serves, and does not stand by.
     pub fn is_active(&self) -> bool {
         self.shared.active.lock().is_some()
     }
@@ -84,7 +84,7 @@ impl Handle {
         &self.shared.stats
     }
 
-    /// The gate in front of it.
+    /// The gate in front of the service.
     pub fn gate(&self) -> &Gate {
         &self.shared.gate
     }
@@ -113,7 +113,7 @@ impl Handle {
         }
     }
 
-    /// Completes when it can no longer serve, with the reason.
+    /// Completes when the MGS can no longer serve, with the reason.
     pub async fn until_failed(&self) -> Fault {
         let mut failed = self.shared.failed.subscribe();
         // `wait_for` only fails when the sender is gone, which `self` holds.

@@ -1,6 +1,6 @@
 //! A backup of the configuration, and how a restore changes it (design note 039).
 //!
-//! A backup has all entries of the config store, the superblock of the MGT and the authority with its key: whoever has it is the cluster.
+//! A backup has all entries of the config store, the superblock of the MGT and the authority with its key: its owner controls the cluster.
 //!
 //! A restored configuration may be older than what servers and clients have heard. [`ConfigBackup::restored`] makes entries of it that are
 //! safe to go by: versions and epochs of the map are above all that were told; tokens and unfinished changes are left out; each replica set

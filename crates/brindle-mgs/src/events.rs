@@ -25,7 +25,7 @@ use crate::store::ATTEMPTS_MAX;
 pub const EVENTS_MAX: usize = 500;
 /// Interval at which the MGS looks for events.
 const LOOK_EVERY_MS: u64 = 500;
-/// A daemon that was not heard of for so long is silent: it asks several times a minute.
+/// A daemon that was not heard of for this long is silent: daemons ask several times a minute.
 const HOST_SILENT_MS: u64 = 15_000;
 
 /// The events in the store.
@@ -155,7 +155,7 @@ struct Seen {
 struct SeenHost {
     key: [u8; 32],
     roles: String,
-    /// `None`: it was not heard of since this MGS began.
+    /// `None`: the host was not heard of since this MGS began.
     is_silent: Option<bool>,
 }
 

@@ -45,7 +45,7 @@ pub(crate) struct Hosts {
     rows: watch::Sender<Arc<Rows>>,
     /// Changes of this process come one after the other.
     changing: Mutex<()>,
-    /// Follows the rows; the transport of this process goes by it.
+    /// Removed keys, which follow the rows; the transport of this process refuses them.
     removed: Option<Arc<RemovedKeys>>,
     pub(crate) heard: parking_lot::Mutex<Heard>,
     pub(crate) orders: Orders,

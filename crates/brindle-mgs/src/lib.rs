@@ -60,7 +60,7 @@ pub const HEARTBEAT_MS_DEFAULT: u32 = 2_000;
 pub const TARGET_LEASE_MS_DEFAULT: u64 = 6_000;
 /// Longest time that a request for a newer map is held.
 pub const MAP_WAIT_MAX_MS: u32 = 60_000;
-/// Requests for a newer map that are held at once; further ones are answered at once with what there is.
+/// Requests for a newer map that are held at once; further ones are answered at once with the present map.
 pub const MAP_WAITERS_MAX: usize = 16_384;
 
 /// Configuration of an MGS.

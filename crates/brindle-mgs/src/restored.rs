@@ -21,7 +21,7 @@ use crate::shared::failover::Situation;
 pub(crate) enum Settled<T> {
     /// The state of the target is not known yet, with the reason.
     Waits(Fault),
-    /// The row is as new as what the hosts have.
+    /// The row is as new as the hosts' records.
     AsItWas,
     /// The row becomes this one.
     Becomes(T),
@@ -32,9 +32,9 @@ pub(crate) enum Settled<T> {
 pub(crate) struct Shown {
     /// The epoch.
     pub(crate) epoch: u64,
-    /// Hosts that were in sync in it.
+    /// Hosts that were in sync in this epoch.
     pub(crate) in_sync: Vec<String>,
-    /// The term in it; 0 if that is not known.
+    /// The term in this epoch; 0 if unknown.
     pub(crate) term: u32,
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct Word {
 }
 
 impl Word {
-    /// Whether it is known what lies on its disk.
+    /// Whether the contents of the host's disk are known.
     fn is_conclusive(&self, set: &ReplicaSetState) -> bool {
         let Some(report) = self.report.as_ref().filter(|report| report.uuid == set.uuid) else {
             return false;
@@ -59,7 +59,7 @@ impl Word {
         }
     }
 
-    /// Highest epoch that it knows.
+    /// Highest epoch that the host knows.
     fn epoch(&self) -> u64 {
         let told = self.report.as_ref().map_or(0, |report| report.recorded_epoch.max(report.epoch));
         told.max(self.shown.as_ref().map_or(0, |shown| shown.epoch))

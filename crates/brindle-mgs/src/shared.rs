@@ -191,7 +191,7 @@ async fn look(mgs: &Arc<Mgs>, hosts: &Hosts) {
     forget_fencing(mgs, hosts);
 }
 
-/// Notes whether this MGS hears anybody, and what the hosts of shared targets are told.
+/// Notes whether this MGS hears any host, and the orders to the hosts of shared targets.
 fn listen(mgs: &Mgs, rows: &Rows) {
     let (now, others) = (mgs.seams.now(), mgs.other_servers(rows));
     mgs.shared.listening(|listening| {

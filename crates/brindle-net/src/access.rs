@@ -13,7 +13,7 @@ use brindle_types::{Code, Fault};
 
 use crate::Nodemaps;
 
-/// Keys of removed hosts; it can be waited for that a key becomes one of them.
+/// Keys of removed hosts. A task can wait until a key becomes one of them.
 #[derive(Default)]
 pub struct RemovedKeys {
     keys: watch::Sender<Arc<BTreeSet<KeyId>>>,

@@ -19,7 +19,7 @@ pub enum NetError {
     AddressInUse,
     /// The system's reason for anything else.
     Io(String),
-    /// The peer sent what cannot be a frame.
+    /// The peer sent bytes that cannot be a frame.
     Bad {
         /// The fault of the message.
         fault: Box<Fault>,

@@ -31,7 +31,7 @@ use queue::{Class, Offered, Queue};
 
 /// Requests that an MDT serves at once: twice the default number of threads of a server, so that a thread that ends one finds the next.
 pub const MDT_PLACES: usize = 8;
-/// Requests that an OST serves at once: so many keep a disk busy.
+/// Requests that an OST serves at once: enough to keep a disk busy.
 pub const OST_PLACES: usize = 16;
 /// Most places that may be asked for.
 pub const PLACES_MAX: usize = 4_096;
@@ -48,7 +48,7 @@ pub enum FairShare {
     Auto,
     /// Requests are served as they come.
     Off,
-    /// Jobs share by turns, with so many places.
+    /// Jobs take turns, with this many places.
     Places(usize),
 }
 
@@ -101,7 +101,7 @@ pub struct FairConfig {
 /// Way of a request to its service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Passage {
-    /// Behind others, where the target is busy or a limit says so.
+    /// Behind other requests, if the target is busy or a limit holds it.
     InTurn,
     /// Past all others: somebody may wait for it, or it is no job's.
     AtOnce,
@@ -182,7 +182,7 @@ pub struct Request<'a> {
     pub host: &'a Arc<str>,
     /// Address of the asking host.
     pub address: &'a str,
-    /// The job that it is made for.
+    /// The job of the request.
     pub job: Option<&'a JobTag>,
     /// Bytes of files in it, and room for them in its reply.
     pub bytes: u64,
@@ -214,7 +214,7 @@ struct Row {
 struct Held {
     class: Class,
     bytes: u64,
-    /// Number of the rule that holds it.
+    /// Number of the rule that holds the request.
     rule: usize,
     work: Task,
 }
@@ -382,12 +382,12 @@ impl Fair {
         }
     }
 
-    /// Starts what has got places.
+    /// Starts requests that got places.
     fn start(&self, works: impl IntoIterator<Item = Task>) {
         works.into_iter().for_each(|work| self.seams.tasks.spawn("server.request", work));
     }
 
-    /// Serves what waits, as far as places are free.
+    /// Serves waiting requests while places are free.
     fn dispatch(&self) {
         loop {
             let mut state = self.state.lock();
@@ -490,7 +490,7 @@ impl Row {
 /// Whether a request has a place.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Has {
-    /// The queue has given it one, or will before it runs.
+    /// The queue has given the request a place, or will before it runs.
     FromTheQueue,
     /// A thread works on the request.
     Running,

@@ -13,18 +13,18 @@ pub struct Latch {
 }
 
 impl Latch {
-    /// Sets it and wakes everybody who waits.
+    /// Sets the latch and wakes all tasks that wait.
     pub fn set(&self) {
         self.set.store(true, Ordering::Release);
         self.waiters.notify_waiters();
     }
 
-    /// Whether it is set.
+    /// Whether the latch is set.
     pub fn is_set(&self) -> bool {
         self.set.load(Ordering::Acquire)
     }
 
-    /// Completes once it is set.
+    /// Completes once the latch is set.
     pub async fn wait(&self) {
         let mut notified = std::pin::pin!(self.waiters.notified());
         notified.as_mut().enable();

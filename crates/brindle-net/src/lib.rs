@@ -1,9 +1,9 @@
 //! Connections and remote calls: the seam [`Transport`], its TCP implementation, and the two ends of a connection,
 //! [`Peer`] (who asks) and [`RpcServer`] (who answers and sends notifies).
 //!
-//! Called by every service and client; knows nothing of what messages mean. Requests are pipelined and paired with
-//! their answers by xid. Overload is back-pressure, never an error: both ends count requests **and bytes** against
-//! credits that the server grants in its hello.
+//! Called by every service and client; knows nothing of the meaning of messages. Requests are pipelined and paired
+//! with their answers by xid. Overload is back-pressure, never an error: both ends count requests **and bytes**
+//! against credits that the server grants in its hello.
 //!
 //! Invariants: everything here is bounded; a bad peer loses its own connection and nothing else; a request is sent
 //! at most once (sending again, under the same slot and sequence, is the session layer's decision).

@@ -117,7 +117,7 @@ impl Limits {
         self.ids.gids().to_fs(gid)
     }
 
-    /// An owner in the file system, as the host sees him: whoever has no number there is nobody.
+    /// An owner in the file system, as the host sees it: an owner without a number there appears as nobody.
     pub fn uid_to_host(&self, uid: u32) -> u32 {
         self.ids.uids().to_host(uid).unwrap_or(self.uid)
     }
@@ -183,7 +183,7 @@ impl AddressRange {
         same_family.then(|| bits.checked_shr(shift).unwrap_or(0))
     }
 
-    /// Whether an address lies in it.
+    /// Whether an address lies in the range.
     pub fn has(&self, address: IpAddr) -> bool {
         let own = self.network(self.base);
         own.is_some() && self.network(address) == own

@@ -2,8 +2,8 @@
 //! once, together with frames that others have queued meanwhile. If the other side does not read, a task of the connection
 //! waits. Therefore an ordinary frame costs one system call and wakes no task on this side.
 //!
-//! Invariants: frames go out in the order in which [`Outbox::send`] got them; a frame that was queued is looked at again by
-//! whoever had the sending half at that moment.
+//! Invariants: frames go out in the order in which [`Outbox::send`] got them; the task that had the sending half when a
+//! frame was queued looks at the queue again.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,9 +21,9 @@ const BATCH_MAX: usize = 32;
 /// A frame on its way out.
 pub(crate) struct Outgoing {
     pub frame: Frame,
-    /// Credits that are given back once it is written.
+    /// Credits that are given back once the frame is written.
     pub credits: Vec<OwnedSemaphorePermit>,
-    /// The connection ends behind it.
+    /// The connection ends after this frame.
     pub last: bool,
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    /// Frames wait until it is opened.
+    /// An outbox without a connection: frames wait until it is opened.
     pub fn new() -> Outbox {
         Outbox {
             queue: Mutex::new(Some(VecDeque::new())),
@@ -121,7 +121,7 @@ impl Outbox {
         };
         down.until(work).await;
         down.set();
-        // Behind what was sent, the other side learns that nothing more comes.
+        // The other side learns, after the frames that were sent, that no more come.
         drop(self.queue.lock().take());
         drop(self.tx.lock().take());
     }
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
     use crate::NetError;
 
-    /// Writes down the xids of what it was given; takes `room` frames at once.
+    /// Records the xids of its frames; takes `room` frames at once.
     struct Slow {
         sent: Arc<Mutex<Vec<u64>>>,
         rest: Vec<Frame>,

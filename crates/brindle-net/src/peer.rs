@@ -48,7 +48,7 @@ pub const HELLO_TIMEOUT_MS: u64 = 5_000;
 /// Credits for bytes are counted in units of this size.
 pub(crate) const BYTES_UNIT: u64 = 4 << 10;
 
-/// Answers what servers ask of a client (recalls, invalidations).
+/// Answers questions of servers to a client (recalls, invalidations).
 pub trait NotifyHandler: Send + Sync + 'static {
     /// Answers one notify, with [`Frame::reply_to`] its header. Runs in a task of its own; at most
     /// [`NOTIFIES_MAX`] run at once.
@@ -169,7 +169,7 @@ enum LinkState {
     Connecting,
     /// Calls go out.
     Up(Arc<Link>),
-    /// Calls fail: the server said why it does not want us. Attempts go on.
+    /// The server refused this host with this reason: calls fail. Attempts go on.
     Refused(Fault),
     /// Calls fail: the peer was stopped.
     Stopped,
@@ -500,7 +500,8 @@ impl Link {
         Fault::new(Code::Disconnected).subject(self.info.nid.to_string())
     }
 
-    /// Ends the connection: whoever waits for a reply gets `why`, whoever waits for credits goes on to the next one.
+    /// Ends the connection: calls that wait for a reply get `why`; calls that wait for credits go on to the next
+    /// connection.
     fn end(&self, why: &Fault) {
         self.down.set();
         let pending = self.pending.lock().take().unwrap_or_default();

@@ -38,7 +38,7 @@ mod conn;
 pub const CONNECTIONS_MAX_DEFAULT: usize = 4096;
 /// Connections at once of hosts that have not joined yet: everybody can make those.
 pub const STRANGERS_MAX: usize = 64;
-/// Longest life of such a connection: it serves one request.
+/// Longest life of a connection of a host that has not joined: it serves one request.
 pub const STRANGER_MS: u64 = 30_000;
 /// Pause after the system could not accept a connection (no file descriptors left).
 const ACCEPT_PAUSE_MS: u64 = 50;
@@ -361,7 +361,7 @@ impl ServerConn {
         Fault::new(Code::Disconnected).subject(self.peer.to_string())
     }
 
-    /// Marks the connection as ended; whoever waits for an answer learns it.
+    /// Marks the connection as ended, and wakes tasks that wait for an answer.
     fn end(&self) {
         self.down.set();
         drop(self.notifies.lock().take());

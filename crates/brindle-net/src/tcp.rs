@@ -47,7 +47,7 @@ const KEEPALIVE_PROBES: u32 = 3;
 /// A connection whose data nobody acknowledges, or reads, is dead after this.
 const USER_TIMEOUT_S: u64 = 15;
 
-/// Handshakes that may be under way at one listener; whoever comes then waits in the kernel.
+/// Handshakes that may be under way at one listener; further connections wait in the kernel.
 const HANDSHAKES_MAX: usize = 256;
 
 /// Real connections.
@@ -165,7 +165,7 @@ impl Listener for TcpAcceptor {
         Box::pin(async move {
             loop {
                 if shared_memory::cannot_look() {
-                    // Local clients find nobody there, and come over TCP.
+                    // Close the local socket: local clients then come over TCP.
                     self.beside = None;
                 }
                 let beside = async {

@@ -62,7 +62,7 @@ pub enum Caller {
     },
     /// A process of a host that has no certificate yet, inside TLS: it may join, and nothing else.
     Stranger,
-    /// A process that is told this when it asks for anything.
+    /// A process whose requests are all answered with this fault.
     Refused(Box<Fault>),
     /// The own side has made the connection, and knows whom to; or the connection is simulated.
     Known,

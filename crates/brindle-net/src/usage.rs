@@ -129,7 +129,7 @@ impl Usage {
     /// Counts a request of `principal`, which was made for `job`.
     pub fn charge(&self, principal: &Principal, job: Option<&JobTag>, cost: Cost) {
         let is_client = principal.kind == PrincipalKind::Client;
-        // Servers ask in the name of jobs; whoever else tells a job means to be counted as somebody.
+        // Servers ask in the name of jobs. Any other caller that names a job wants its own requests counted for it.
         let is_server = matches!(principal.kind, PrincipalKind::Mdt | PrincipalKind::Ost);
         let job = job.filter(|_| is_client || is_server);
         if job.is_none() && !is_client {

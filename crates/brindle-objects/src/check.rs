@@ -152,7 +152,7 @@ pub fn boot_term(disk: &dyn Disk, root: &str) -> Option<u32> {
     boot::load(disk, &format!("{root}/boot")).ok().flatten().map(|b| b.term)
 }
 
-/// Whether a finding is damage, as against a note of what a crash left.
+/// Whether a finding is damage. Otherwise it is a note of remains of a crash.
 pub fn is_damage(finding: &Finding) -> bool {
     finding.kind == FindingKind::Damaged
 }

@@ -1,4 +1,4 @@
-//! Removing objects, and setting those aside whose owner nobody knows.
+//! Removes objects, and sets objects without a known owner aside.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;

@@ -29,9 +29,9 @@ pub struct SessionFences {
     disk: Arc<dyn Disk>,
     path: String,
     inner: Mutex<Inner>,
-    /// Shared by whoever changes an object, so that a fence waits for those it came too late for.
+    /// Changes of objects hold a read lock, so that a new fence waits for those that began before it.
     changing: RwLock<()>,
-    /// Fences that wait for whoever is changing an object.
+    /// Fences that wait for changes of objects under way.
     raising: AtomicUsize,
     /// Version of the MDT's table that is in force here.
     version: AtomicU64,
@@ -120,7 +120,7 @@ impl SessionFences {
         self.version.fetch_max(version, Ordering::AcqRel);
     }
 
-    /// Takes in and records what is newer.
+    /// Takes in and records the fences that are newer.
     fn record(&self, fences: &[(SessionId, Pair)]) -> io::Result<()> {
         let mut inner = self.inner.lock();
         let newer = |(s, e): &&(SessionId, Pair)| inner.lowest.get(s).is_none_or(|have| have < e);

@@ -43,9 +43,9 @@ pub struct Finding {
     pub offset: u64,
     /// Checksum that was stored.
     pub stored: u32,
-    /// Checksum of what was read.
+    /// Checksum of the bytes that were read.
     pub computed: u32,
-    /// Boot term in which it was found.
+    /// Boot term in which the finding was made.
     pub boot_term: u32,
 }
 
@@ -141,7 +141,7 @@ impl Findings {
         }
     }
 
-    /// Makes what was added durable.
+    /// Makes added findings durable.
     pub async fn sync(&self) -> io::Result<()> {
         let file = {
             let mut inner = self.inner.lock();

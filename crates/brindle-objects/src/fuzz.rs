@@ -44,7 +44,7 @@ fn records_of_tables_decode_or_do_not() {
     for _ in 0..rounds() {
         let len = 4 + dice.below(RECORD_MAX) as usize;
         let mut body: Vec<u8> = (0..len - 4).map(|_| dice.byte()).collect();
-        // Half of them begin as a record does.
+        // Half of the inputs begin like a record.
         if dice.below(2) == 0 && body.len() >= 4 {
             body[..4].copy_from_slice(*dice.pick(&MAGICS));
         }

@@ -5,7 +5,7 @@
 //! space, such writes leave the grant unchanged. Once they use up the part that is kept back, each lowers its grant by the space
 //! that it takes, so promises never exceed the rest.
 //!
-//! Volatile. After a restart clients declare their grants. Until they have had the time to do so ([`DECLARE_MS`]), no grant
+//! Volatile. After a restart clients declare their grants. Until they have had the time to do so (`DECLARE_MS`), no grant
 //! grows, and the part that is kept back stays so. Pure but for its lock. Invariant: the sum of all grants is at most what may
 //! be promised, except while the file system below is filled by others.
 
@@ -28,7 +28,7 @@ const GRANT_MIN_BYTES: u64 = 64 << 10;
 /// clients trust a grant (`brindle-client/src/grants.rs`). Therefore no client buffers under a grant of an earlier
 /// process when the time is over.
 const DECLARE_MS: u64 = 10_000;
-/// A grant that was not used for so long may go to others.
+/// A grant that was not used for this long may go to others.
 pub const IDLE_MS: u64 = 120_000;
 /// Most sessions with a grant.
 const SESSIONS_MAX: usize = 1 << 16;
@@ -50,7 +50,7 @@ struct Table {
 }
 
 struct Promise {
-    /// Epoch of the session that it was made to.
+    /// Epoch of the session that got the promise.
     epoch: Pair,
     bytes: u64,
     used: Mono,
@@ -117,7 +117,7 @@ impl Grants {
                 table.forget_idle(session, now);
                 free = may_be.saturating_sub(table.sum_bytes);
             }
-            // Half of what is free, so that something is left for the next one.
+            // Grant half of the free part, so that something is left for the next client.
             let more = GRANT_MAX_BYTES.min(held + free / 2);
             if more >= GRANT_MIN_BYTES { more.max(held) } else { held }
         };

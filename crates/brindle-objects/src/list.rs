@@ -1,4 +1,4 @@
-//! Listing objects in the order of their directories, and what stat tells of single ones.
+//! Lists objects in the order of their directories, and tells the state of single ones.
 
 use std::io::{self, ErrorKind};
 

@@ -22,9 +22,10 @@ const EVICT_PART: usize = 8;
 /// An object, existing or not.
 pub(crate) struct Object {
     pub id: ObjectId,
-    /// Held by every operation over the blocks it touches; [`crate::ranges::ALL`] by what changes the object's shape.
+    /// Locks of block ranges. Every operation holds the blocks that it touches; an operation that changes the
+    /// object's shape holds [`crate::ranges::ALL`].
     pub locks: RangeLock,
-    /// Held by whoever syncs or changes the object's shape; taken before `locks`.
+    /// Held while the object is synced or changes its shape; taken before `locks`.
     pub syncing: tokio::sync::Mutex<()>,
     pub state: Mutex<State>,
 }
@@ -39,7 +40,7 @@ pub(crate) struct State {
     pub leftover: bool,
     /// Boot term in which what a crash had left was put right.
     pub settled_term: u32,
-    /// Removed; whoever still holds this looks the object up again.
+    /// Removed: a task that still holds this entry looks the object up again.
     pub gone: bool,
     /// Counts changes; the object is clean while `synced_changes` is the same.
     pub changes: u64,
@@ -72,7 +73,7 @@ impl State {
         }
     }
 
-    /// The file is shorter than what was synced: something else than a crash cut it.
+    /// The file is shorter than its synced part, which no crash explains.
     pub fn cut_by_others(&self) -> bool {
         self.exists() && blocks(self.len) < self.header.synced_blocks && self.header.pending_cut.is_none()
     }
@@ -86,7 +87,7 @@ impl State {
 }
 
 impl Object {
-    /// Reads what there is of an object.
+    /// Reads the state of an object from the disk.
     fn load(disk: &dyn Disk, root: &str, fs_id: u64, id: ObjectId) -> Result<Object, Fault> {
         let path = names::path(root, &id);
         let io = |e: io::Error| Fault::io(Code::OstIo, "cannot open", format!("object {id}"), &e);

@@ -52,7 +52,7 @@ impl RangeLock {
         self.acquire(range, false).await
     }
 
-    /// Has a range alone.
+    /// Locks a range exclusively.
     pub async fn write(&self, range: Range<u64>) -> RangeGuard<'_> {
         self.acquire(range, true).await
     }
@@ -82,7 +82,7 @@ impl RangeLock {
 }
 
 impl Inner {
-    /// Grants what has become possible.
+    /// Grants waiting locks that have become possible.
     fn grant(&mut self) {
         let mut still: VecDeque<(Claim, oneshot::Sender<()>)> = VecDeque::new();
         for (claim, wake) in std::mem::take(&mut self.waiting) {

@@ -1,4 +1,4 @@
-//! Reading: every block is verified, and what cannot be verified is not returned.
+//! Reads objects. Every block is verified, and only verified blocks are returned.
 
 use brindle_stdx::buffers::{ALIGN_BYTES, Buffer};
 use brindle_stdx::disk::IoKind;
@@ -115,7 +115,7 @@ impl ObjectStore {
             if !exists || end <= offset {
                 return Ok(ReadOut { exists, data: Bytes::new(), crc: 0, boot_term });
             }
-            // Last: whoever holds the range may need a permit, too.
+            // Take the permit last: the holder of the range may need one, too.
             let _permit = self.seams.disk.admit(IoKind::Read, len_bytes as usize).await;
             let (data, crc) = self.read_verified(&object, offset, end - offset)?;
             stats::add(&self.stats.reads, 1);

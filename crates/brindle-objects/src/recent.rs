@@ -19,7 +19,7 @@ const MARKS: usize = 1 << 18;
 /// Bytes of an object that go through the page cache after a piece of it was read again.
 pub(crate) const KEEP_BYTES: u64 = 64 << 20;
 
-/// Marks of what was read.
+/// Marks of the pieces that were read.
 pub(crate) struct Recent {
     marks: Box<[AtomicU32]>,
 }

@@ -40,7 +40,7 @@ impl ObjectStore {
         }
     }
 
-    /// Looks again at what was found, and forgets what is cured. The objects that are missing still.
+    /// Looks at the findings again, and forgets those that are cured. The objects that are missing still.
     pub async fn recheck(&self) -> Vec<ObjectId> {
         let mut missing = BTreeSet::new();
         let each: BTreeSet<(FindingKind, ObjectId, u64)> =

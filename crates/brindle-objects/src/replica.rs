@@ -25,7 +25,7 @@ use crate::write::{Intent, WriteOp};
 const MARKS_FILE: &str = "replica-marks";
 /// Region number of a mark: a mark always covers a whole object.
 const WHOLE: u64 = 0;
-/// Newer than every epoch: a member takes what the primary has.
+/// Newer than every epoch: a member takes all changes of the primary.
 const ANY_EPOCH: Pair = Pair { term: u32::MAX, counter: u64::MAX };
 
 /// Rights of a change that a primary makes on a member, whatever the member has.
@@ -67,7 +67,7 @@ impl ObjectStore {
         self.told.store(term, Ordering::Release);
     }
 
-    /// Whether it belongs to a member of a replica set.
+    /// Whether the store belongs to a member of a replica set.
     pub fn is_member(&self) -> bool {
         self.marks.get().is_some()
     }
@@ -127,7 +127,7 @@ impl ObjectStore {
             while block < end {
                 let stop = end.min((block / REGION_BLOCKS + 1) * REGION_BLOCKS);
                 let (from, to) = ((block - from_block) as usize * 4, (stop - from_block) as usize * 4);
-                // Behind the end of the file are holes, whose checksums are zeros.
+                // Blocks behind the end of the file are holes, whose checksums are zeros.
                 file.read_at(&mut sums[from..to], sum_pos(block))
                     .map_err(|e| Fault::io(Code::OstIo, "cannot read", format!("object {id}"), &e))?;
                 block = stop;
@@ -165,8 +165,8 @@ impl ObjectStore {
         self.punch(&op, false, &mut turn).await.map(drop)
     }
 
-    /// Makes header and length those of another member. An object that is longer here, or has later epochs,
-    /// has to be forgotten first.
+    /// Sets header and length to those of another member. An object that is longer here, or has later epochs, has to
+    /// be forgotten first.
     pub async fn put_image(&self, id: ObjectId, image: &ObjectImage) -> Result<(), Fault> {
         if image.len_bytes > OBJECT_LEN_MAX {
             return Err(Fault::new(Code::TooLarge).subject(format!("object {id}")));

@@ -1,4 +1,5 @@
-//! Sums computed anew from what is on disk: after a crash for blocks that it may have torn, and after a failed write.
+//! Computes sums anew from the blocks on disk: after a crash for blocks that it may have torn, and after a failed
+//! write.
 
 use std::io;
 use std::ops::Range;
@@ -99,7 +100,7 @@ pub(crate) fn resum(file: &Arc<dyn DiskFile>, range: Range<u64>, rewrite: bool) 
         torn.push(t);
         Ok(())
     };
-    // A block that the disk does not return stays as it is: whoever reads it is told.
+    // A block that the disk does not return stays as it is: its readers get the error.
     scan(&**file, range.clone(), resum_one, |_| {})?;
     if rewrite {
         let len = object_len(file.len()?);

@@ -243,7 +243,7 @@ impl ObjectStore {
         })
     }
 
-    /// Whether there may be something for [`ObjectStore::settle_left`].
+    /// Whether [`ObjectStore::settle_left`] may have something to put right.
     pub fn has_left(&self) -> bool {
         let in_flight = self.left.lock().as_ref().map(Vec::len);
         in_flight
@@ -255,7 +255,7 @@ impl ObjectStore {
         for range in in_flight {
             let object = match self.ready(range.object).await {
                 Ok(object) => object,
-                // Damaged already; it stays so, and is reported to whoever asks for it.
+                // The object is damaged already. It stays so, and its readers get the fault.
                 Err(f) if f.code == Code::ObjectDamaged => continue,
                 Err(f) => return Err(f),
             };

@@ -52,13 +52,13 @@ pub struct SlotKey {
 pub trait Line: Send + Sync {
     /// Number; newer connections have higher ones.
     fn id(&self) -> u64;
-    /// Number of the network that it came through.
+    /// Number of the network of the connection.
     fn rail(&self) -> u8 {
         0
     }
     /// Ends the connection.
     fn close(&self);
-    /// Whether it has ended.
+    /// Whether the connection has ended.
     fn is_closed(&self) -> bool;
 }
 
@@ -166,7 +166,7 @@ struct Last {
 
 /// Decision on a request.
 pub enum Enter {
-    /// Execute it.
+    /// Execute the request.
     Run(Turn),
     /// The request was executed: this is the answer.
     Answered(Bytes),
@@ -233,7 +233,7 @@ impl SlotTable {
         Ok((Arc::new(SlotTable { file, inner, answers: AtomicU64::new(0), durable }), in_flight))
     }
 
-    /// Whether any request was recorded before it was opened.
+    /// Whether any request was recorded before the table was opened.
     pub fn was_used(&self) -> bool {
         self.inner.lock().capacity > 0
     }
@@ -463,7 +463,7 @@ impl Turn {
     /// The session that the work is done for, and its epoch; 0 for none.
     pub fn session(&self) -> (SessionId, Pair) {
         if self.last.is_none() {
-            // Work of no session: no end of one concerns it.
+            // The work belongs to no session, so the end of a session does not concern it.
             return (self.key.session, Pair { term: u32::MAX, counter: u64::MAX });
         }
         (self.key.session, self.epoch)
@@ -672,7 +672,7 @@ mod tests {
         finish(run(&table, 1, 5, &one), b"fifth");
         let late = block_on(table.enter(KEY, epoch(1), 4, other.clone())).err().expect("a late duplicate");
         assert_eq!(late.code, Code::StaleWrite);
-        // Of one rail the newest connection counts, whatever the other one does.
+        // The newest connection of a rail counts, whatever the other rail does.
         let newer = second(3);
         finish(run(&table, 1, 6, &other), b"sixth");
         finish(run(&table, 1, 7, &newer), b"seventh");

@@ -20,11 +20,12 @@ pub const BALLAST: &str = "ballast";
 /// has been made smaller. The resizing tool allocates the file's blocks first. Without the file, all of the
 /// file system is the target's.
 pub const WITHHELD: &str = "withheld";
-/// Bytes that users never get: headers, sums, tables, and what removing needs.
+/// Bytes that users never get: headers, sums, tables, and space for removing objects.
 pub const RESERVE_BYTES: u64 = 16 << 20;
 /// Part of a large target that users never get, as a divisor; the smaller of both reserves counts on small ones.
 const RESERVE_PART: u64 = 20;
-/// Part of a target that is kept back for what clients have acknowledged and not yet sent ([`crate::grants`]), as a divisor.
+/// Part of a target, as a divisor, that is kept back for bytes that clients have acknowledged and not yet sent
+/// ([`crate::grants`]).
 const HOLD_PART: u64 = 64;
 /// Objects that users never get.
 const RESERVE_INODES: u64 = 64;
@@ -237,7 +238,7 @@ impl Space {
         Ok((room, Taken { space: self, bytes }))
     }
 
-    /// Forgets what is known, after something was removed.
+    /// Forgets the known free space, after objects were removed.
     pub fn forget(&self) {
         self.state.lock().known = None;
     }

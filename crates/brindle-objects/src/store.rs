@@ -1,4 +1,4 @@
-//! [`ObjectStore`]: the parts of an object store put together, and what every operation does first.
+//! [`ObjectStore`]: the parts of an object store put together, and the first steps of every operation.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -96,7 +96,7 @@ struct Tombstones {
 /// Outcome of a change of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Changed {
-    /// Boot term under which it was made.
+    /// Boot term under which the change was made.
     pub boot_term: u32,
     /// Allocated bytes of the object afterwards.
     pub allocated_bytes: u64,
@@ -188,7 +188,7 @@ impl ObjectStore {
         Ok(self.grants.next(session, spent_bytes, self.space.to_promise(now)?, now))
     }
 
-    /// A session needs nothing of what it was granted any more.
+    /// Takes a session's grant back, which the session does not need any more.
     pub fn take_grant_back(&self, session: SessionId) {
         self.grants.give_back(session);
         // At the latest with the next grant it is as large as it should be.
@@ -225,8 +225,8 @@ impl ObjectStore {
         self.space.users()
     }
 
-    /// Refuses everything of these sessions below their epochs. On return that is durable, and no write of an older
-    /// epoch lands any more.
+    /// Refuses requests of these sessions with epochs below the given ones. On return that is durable, and no write
+    /// of an older epoch lands any more.
     pub async fn fence_sessions(self: &Arc<Self>, fences: Vec<(SessionId, Pair)>) -> Result<(), Fault> {
         self.raise_fences(fences.clone()).await?;
         for (session, epoch) in fences {
@@ -245,7 +245,7 @@ impl ObjectStore {
     ) -> Result<(), Fault> {
         self.fence_sessions(fences).await?;
         if version > self.fences.version() {
-            // Behind the table's own sync: no power cut keeps a version without its table.
+            // Record the version after the sync of the table, so that no power cut keeps a version without its table.
             self.raise_fences(vec![fence::version_record(version)]).await?;
             self.fences.set_version(version);
         }
@@ -374,7 +374,7 @@ impl ObjectStore {
         Err(Fault::new(Code::StaleLayout).subject(format!("object {id}")).why(why))
     }
 
-    /// Refuses an object that must exist and is missing, and one that is shorter than what was synced. Zeros must not stand in for
+    /// Refuses an object that must exist and is missing, and one that is shorter than its synced part. Zeros must not stand in for
     /// what is lost, and a new object would hide the loss.
     pub(crate) fn check_present(&self, id: ObjectId, state: &State, must_exist: bool) -> Result<(), Fault> {
         if must_exist && !state.exists() && !brindle_stdx::planted("ost_known_objects_may_be_missing") {
@@ -438,8 +438,8 @@ impl ObjectStore {
         }
     }
 
-    /// Begins the next boot term. The store serves nobody until that could be recorded: a process that came after this
-    /// one would not know that anything was lost.
+    /// Begins the next boot term. The store serves no request until the term is recorded: otherwise the next process
+    /// would not know that changes were lost.
     fn take_next_term(&self, boot: &mut BootFile) {
         let path = format!("{}/boot", self.root);
         let recorded = match boot.after_failed_sync() {

@@ -93,11 +93,11 @@ pub fn check_transfer(total: u32, claimed: u32, len: usize) -> Result<(), Fault>
 /// A mismatch found while verifying.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mismatch {
-    /// Block within what was verified.
+    /// Index of the block among the verified ones.
     pub index: usize,
     /// The sum that is stored.
     pub stored: u32,
-    /// The sum of what was read.
+    /// The sum of the bytes that were read.
     pub computed: u32,
 }
 

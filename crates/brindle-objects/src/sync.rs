@@ -204,7 +204,7 @@ impl ObjectStore {
         done.unwrap_or_else(|| Err(io::Error::other("the job ended early")))
     }
 
-    /// The object leaves the list of what to sync, or begins its wait anew.
+    /// Takes the object off the list of objects to sync, or begins its wait anew.
     fn note_synced(&self, object: &Arc<Object>) {
         let s = object.state.lock();
         let mut dirty = self.dirty.lock();

@@ -58,7 +58,7 @@ impl ObjectStore {
             let s = object.state.lock();
             s.exists().then_some(s.len)
         };
-        // Without need for it, nothing is extended: where another OST refuses, the file must not have become longer.
+        // Extend only if needed: if another OST refuses, the file must not have become longer.
         if !make && old_len.is_none_or(|old_len| old_len <= len) {
             return self.fence_only(object, term, |h| h.truncate_epoch = epoch).await;
         }
@@ -146,8 +146,8 @@ impl ObjectStore {
         self.sync_held(object).await
     }
 
-    /// A fence that was raised before may have got no further than the page cache: whoever raised it was killed. The caller
-    /// holds all of the object.
+    /// Syncs a fence that was raised before: it may be in the page cache only, if the process that raised it was killed.
+    /// The caller holds all of the object.
     async fn sync_raised(&self, object: &Arc<Object>) -> Result<(), Fault> {
         let clean = object.state.lock().clean();
         if clean { Ok(()) } else { self.sync_held(object).await }

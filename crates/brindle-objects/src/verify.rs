@@ -27,7 +27,7 @@ pub struct DamagedBlock {
     pub block: u64,
     /// Checksum that is stored.
     pub stored: u32,
-    /// Checksum of what was read.
+    /// Checksum of the bytes that were read.
     pub computed: u32,
 }
 
@@ -42,7 +42,7 @@ pub struct Verified {
     pub damaged: Vec<DamagedBlock>,
     /// Bytes that were read.
     pub read_bytes: u64,
-    /// First block behind these that may have data here. `None`: only holes follow, or nothing.
+    /// First later block that may have data here. `None`: only holes follow, or nothing.
     pub next_data: Option<u64>,
 }
 
@@ -74,7 +74,7 @@ impl ObjectStore {
 
     /// Counts a damaged block that nothing could mend, and keeps it among the findings.
     pub fn report_unmended(&self, id: ObjectId, damaged: &DamagedBlock) {
-        // (Whoever reads the block gets the fault.)
+        // (Readers of the block get the fault.)
         let _fault = self.report_damage(id, damaged.block, damaged.stored, damaged.computed);
     }
 

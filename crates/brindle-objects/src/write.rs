@@ -363,7 +363,8 @@ impl ObjectStore {
         Ok(sums::stored(&merged))
     }
 
-    /// Notes a change: in the header on disk if it is the first since the last sync, and in the list of what to sync.
+    /// Notes a change: in the header on disk if it is the first since the last sync, and in the list of objects to
+    /// sync.
     pub(crate) fn touch(&self, object: &Arc<Object>, attr_epoch: Pair, term: u32) -> Result<(), Fault> {
         let wall = self.seams.wall();
         let now = Time { secs: wall.secs, nanos: wall.nanos };

@@ -28,7 +28,7 @@ const CONFIRMED_MAX: usize = 1 << 20;
 const PAUSE_MS: u64 = 200;
 /// Pause between passes.
 const REST_MS: u64 = 30_000;
-/// Pause between two looks at what was found wrong.
+/// Pause between two looks at the findings.
 const RECHECK_MS: u64 = 30_000;
 
 /// Objects that the MDT has called its own.
@@ -90,7 +90,7 @@ pub async fn recheck(oss: Arc<Oss>) {
     }
 }
 
-/// Looks once at what was found damaged or missing.
+/// Looks once at objects that were found damaged or missing.
 pub async fn recheck_once(oss: &Oss) -> Result<()> {
     if oss.store.known_damage() == Known::default() {
         return Ok(());

@@ -20,7 +20,7 @@ use crate::service::Oss;
 pub struct Call {
     /// The frame, bulk included.
     pub frame: Frame,
-    /// The connection that it came over.
+    /// The connection of the request.
     pub conn: Arc<ServerConn>,
 }
 

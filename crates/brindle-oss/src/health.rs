@@ -1,7 +1,7 @@
 //! Whether the OST's disk returned errors lately: for the log, where they are said once a minute, and for `brindle status`.
 //!
-//! Called by the service for every answer. A read-only or dying disk leaves the process running and its space as it was,
-//! so that nothing else would tell.
+//! Called by the service for every answer. A read-only or dying disk leaves the process running and its space as it was, so
+//! that only this module notices.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -23,9 +23,9 @@ use parking_lot::Mutex;
 
 /// Objects whose marks are known.
 const OBJECTS_MAX: usize = 1 << 17;
-/// Marks of one object; beyond them everybody counts.
+/// Marks of one object; beyond this number all clients count.
 const SESSIONS_MAX: usize = 256;
-/// Takings of one object that nobody has confirmed. Beyond them marks are given out without being taken.
+/// Most takings of one object that are not confirmed. Beyond them marks are given out without being taken.
 const TAKINGS_MAX: usize = 64;
 /// Pieces that a taking falls into when parts of it are confirmed. Beyond them nothing is cut out of its middle, so that its
 /// readers are told once more than they need to be.
@@ -42,7 +42,7 @@ const ALL: Range<u64> = 0..u64::MAX;
 pub struct Met {
     /// Clients whose marks were met.
     pub marks: Marks,
-    /// [`Told::taking`] of what was met.
+    /// Numbers of the takings that the change met ([`Told::taking`]).
     pub takings: Vec<u64>,
 }
 
@@ -216,7 +216,7 @@ impl Object {
         met.map(|(session, _)| *session).collect()
     }
 
-    /// Takes from marks what lies in `range`.
+    /// Takes the parts in `range` from marks.
     fn take(&mut self, from: &BTreeSet<SessionId>, range: &Range<u64>) {
         for (_, hull) in self.held.iter_mut().filter(|(session, _)| from.contains(session)) {
             *hull = without(hull, range);

@@ -109,7 +109,7 @@ impl Replica {
         self.seen_damaged.lock().remove(&(host.to_owned(), object));
     }
 
-    /// Refuses what another member is to be asked for.
+    /// Refuses an operation that must go to another member.
     pub(crate) fn check(&self, op: Op) -> Result<()> {
         if op == Op::TargetInfo {
             return Ok(());

@@ -149,7 +149,7 @@ fn needs(op: Op, body: &[u8]) -> Result<Needs> {
         Op::SyncObjects | Op::OstStatfs | Op::TargetInfo => Needs::Nothing,
         // Room that was promised to a session goes with it: whose the session is the OST does not know.
         Op::ReturnGrant => return refused(op),
-        // Servers' and administrators', whoever the host says that it is.
+        // Only servers and administrators may ask this, whatever the host claims to be.
         Op::StatObjects | Op::TruncateObject | Op::DestroyObjects | Op::ListObjects => return refused(op),
         Op::FenceSession | Op::FenceLayout => return refused(op),
         Op::ReplicaAttach | Op::ReplicaLease | Op::ReplicaChange | Op::ReplicaLook => return refused(op),
@@ -214,7 +214,7 @@ fn refused(op: Op) -> Result<Needs> {
     Err(Fault::new(Code::NotForNodemap).subject(op.name()).data("nothing was changed"))
 }
 
-/// Refuses what the host of a request may not do. `gate` knows the host.
+/// Refuses a request that its host may not make. `gate` knows the host.
 pub async fn admit(oss: &Arc<Oss>, gate: &Gate, conn: &ServerConn, op: Op, frame: &Frame) -> Result<()> {
     let Some(limits) = gate.limits(conn) else { return Ok(()) };
     let header = &frame.header;

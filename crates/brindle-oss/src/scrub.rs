@@ -33,7 +33,7 @@ pub const RATE_BYTES: u64 = 64 << 20;
 const RATE_MIN_BYTES: u64 = 1 << 20;
 /// While users read or write, the rate is divided by this.
 const BUSY_DIVISOR: u64 = 8;
-/// The OST counts as used for so long after a transfer.
+/// The OST counts as used for this long after a transfer.
 const BUSY_FOR_MS: u64 = 500;
 /// Shortest pause behind each piece: while nobody, and while somebody, uses the OST.
 const PAUSE_MS: u64 = 1;
@@ -42,13 +42,13 @@ const BUSY_PAUSE_MS: u64 = 10;
 pub const EVERY_DAYS: u32 = 14;
 const EVERY_DAYS_MAX: u32 = 3650;
 const DAY_S: i64 = 24 * 3600;
-/// Interval at which it is looked whether a pass is due.
+/// Interval at which the scrub checks whether a pass is due.
 const LOOK_EVERY_MS: u64 = 5_000;
 /// Pause after an error that ended a pass for now.
 const TROUBLE_PAUSE_MS: u64 = 30_000;
 /// Interval at which the place that a pass has come to is made durable.
 const SAVE_EVERY_MS: u64 = 5_000;
-/// Longest wait for the MGS to take in what was found.
+/// Longest wait for the MGS to take in findings.
 const MGS_LIMIT_MS: u64 = 2_000;
 /// Objects of one page of the list.
 const PAGE: usize = 256;
@@ -75,7 +75,7 @@ struct Totals {
 }
 
 struct State {
-    /// `None` until it was read.
+    /// The record; `None` until it was read.
     record: Option<ScrubRecord>,
     is_running: bool,
     /// Moment at which this process began to read, and bytes of the pass then.
@@ -293,7 +293,7 @@ impl Scrub {
         self.state.lock().trouble = trouble;
     }
 
-    /// Counts what was found at a place. Places that could not be mended are named, and counted once.
+    /// Counts damage at a place. Places that could not be mended are named, and counted once.
     fn count(&self, place: ScrubPlace, is_mended: bool) {
         let add = |n: &AtomicU64| n.fetch_add(1, Ordering::Relaxed);
         self.with(|_, record| {
@@ -350,7 +350,7 @@ impl Scrub {
         oss.seams.sleep_ms(self.pause_ms(oss, bytes, began)).await;
     }
 
-    /// Makes the record durable as it is now, and returns it.
+    /// Makes the present record durable, and returns it.
     fn write(&self, disk: &dyn Disk, path: &str, now: Mono) -> Result<Option<ScrubRecord>> {
         let _one = self.recording.lock();
         let record = self.with(|state, record| {
@@ -540,7 +540,7 @@ async fn walk(oss: &Arc<Oss>, object: ObjectId) -> Result<bool> {
         scrub.came_to(object, looked.next.unwrap_or(block), looked.read_bytes);
         scrub.pause(oss, looked.read_bytes, began).await;
         match looked.next {
-            // (A place behind this one, whatever a member says.)
+            // (The next place must lie behind this one, whatever a member answers.)
             Some(next) => block = next.max(block + VERIFY_BLOCKS_MAX),
             None => return Ok(true),
         }

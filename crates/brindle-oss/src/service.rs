@@ -56,7 +56,7 @@ pub struct Oss {
     pub confirmed: Confirmed,
     /// The MDTs and the other OSTs.
     pub targets: Arc<Directory>,
-    /// The gate in front of it.
+    /// The gate in front of the service.
     pub gate: Arc<Gate>,
     /// The superblock as it was at start.
     pub identity: Superblock,
@@ -72,7 +72,7 @@ pub struct Oss {
     pub scrub: Scrub,
     /// Set once the sessions are known that the MDT ended while this OST was away. Changes wait for it.
     pub fences_known: Latch,
-    /// Set when the OST stops: what waits for another server ends.
+    /// Set when the OST stops, which ends waits for other servers.
     pub stopped: Latch,
     /// Whether other files lie on the OST's file system and take its room.
     pub shares_its_disk: bool,
@@ -84,7 +84,7 @@ pub struct Oss {
     pub replica: Option<Arc<Replica>>,
     /// The moment at which changes are answered.
     pub mode: Arc<TargetMode>,
-    /// Held by whoever asks the MDT for them.
+    /// Held by the task that asks the MDT for the table of fences.
     pub learning: tokio::sync::Mutex<()>,
 }
 
@@ -188,7 +188,7 @@ impl Service for OssService {
                         replica.gives_way(&oss.store, &fault);
                     }
                     if oss.store.has_ended() {
-                        // Without an answer the client asks whoever serves the target next.
+                        // Without an answer the client asks the next server of the target.
                         conn.close();
                     }
                     oss.disk.failed(&oss.identity.name(), &fault);

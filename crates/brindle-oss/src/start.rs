@@ -165,7 +165,7 @@ fn check_member(seams: &Seams, config: &Config, superblock: &Superblock) -> Resu
         let record = seat.check_record(&*seams.disk, &config.dir)?;
         seat.tell(|told| told.recorded_epoch = record.epoch);
     } else if ReplicaRecord::load(&*seams.disk, &config.dir)?.epoch > 0 {
-        // Other members may have what this one lacks.
+        // Other members may have changes that this one lacks.
         return Err(Fault::new(Code::OlderSet)
             .subject(format!("{} in {}", superblock.name(), config.dir))
             .why("it is a member of a replica set, and was to be served as the only copy")
@@ -175,7 +175,7 @@ fn check_member(seams: &Seams, config: &Config, superblock: &Superblock) -> Resu
     Ok(())
 }
 
-/// Begins what only the server of a target does.
+/// Starts the tasks that only the server of a target runs.
 fn serve(oss: &Arc<Oss>, member: &Member) {
     member.spawn("oss.fences", fences::follow(oss.clone()));
     member.spawn("oss.collect", collect::run(oss.clone()));

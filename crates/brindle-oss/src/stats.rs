@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use brindle_wire::Op;
 
-/// Requests by operation, and what became of them.
+/// Requests by operation and outcome.
 pub struct OssStats {
     by_op: BTreeMap<u16, AtomicU64>,
     /// Requests that were refused or failed.

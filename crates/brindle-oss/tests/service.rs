@@ -525,7 +525,7 @@ fn a_copy_from_an_ost_that_is_away_ends() {
             cluster.seams.timeout_ms(ANSWERED_MS, at1.write(object(2, 1), 0, b"next", (5, 2))).await;
         written.expect("answered").expect("written");
 
-        // Nor is an OST waited for that has left.
+        // The copy does not wait for an OST that has left, either.
         let mut map = cluster.rest.map.lock().clone().expect("the test made it");
         map.targets.retain(|target| target.id != TargetId::ost(0));
         map.version += 1;

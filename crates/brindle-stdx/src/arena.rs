@@ -66,7 +66,7 @@ impl Mapping {
         let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, flags, file, 0)? };
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         let mapping = Mapping { base, len };
-        // A core file would hold it, and bring pages into being for that.
+        // Keep the memory out of core dumps, which would allocate its pages.
         // SAFETY: it changes nothing of the memory.
         unsafe { rustix::mm::madvise(base.as_ptr().cast(), len, rustix::mm::Advice::LinuxDontDump)? };
         Ok(mapping)
@@ -84,7 +84,7 @@ impl Mapping {
         (end <= self.len).then(|| unsafe { self.base.as_ptr().add(offset).cast_const() })
     }
 
-    /// A word of it, by its index.
+    /// A word of the mapping, by its index.
     ///
     /// # Panics
     /// When it has fewer.
@@ -194,7 +194,7 @@ pub(crate) enum Memory {
 }
 
 impl Memory {
-    /// Whole pages, of at least so many bytes: zeros.
+    /// Zeroed memory of at least this many bytes, in whole pages.
     pub fn new(len: usize) -> Memory {
         let len = len.next_multiple_of(PAGE_BYTES);
         let taken = arena().and_then(|arena| Some((arena, arena.take(len)?)));

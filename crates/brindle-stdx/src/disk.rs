@@ -33,7 +33,7 @@ pub struct DiskStat {
     pub len_bytes: u64,
     /// Bytes allocated on the device.
     pub allocated_bytes: u64,
-    /// Whether it is a directory.
+    /// Whether the entry is a directory.
     pub is_dir: bool,
     /// Time of the last change of contents, nanoseconds since 1970.
     pub mtime_ns: i64,

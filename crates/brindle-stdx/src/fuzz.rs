@@ -4,7 +4,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Tries where nobody asks for another number.
+/// Default number of tries.
 const ROUNDS_DEFAULT: u64 = 2_000;
 /// Good inputs that are changed to make others.
 const CORPUS_MAX: usize = 64;
@@ -29,7 +29,7 @@ pub fn rounds() -> u64 {
 pub struct Dice(u64);
 
 impl Dice {
-    /// Dice for what is called `what`.
+    /// Dice for the test called `what`.
     pub fn new(what: &str) -> Dice {
         Dice(seed() ^ what.bytes().fold(7, |sum, b| sum * 31 % 0x7fff_ffff + u64::from(b)))
     }

@@ -71,14 +71,14 @@ impl DiskFile for RealFile {
         let mut parts = [io::IoSliceMut::new(buf)];
         match rustix::io::preadv2(&*self.file, &mut parts, offset, ReadWriteFlags::NOWAIT) {
             Ok(n) => Ok(n == len),
-            // (AGAIN: nothing of it is there.)
+            // (AGAIN: none of the bytes are in memory.)
             Err(Errno::AGAIN | Errno::INTR) => Ok(false),
             Err(Errno::OPNOTSUPP) => Ok(self.read_at(buf, offset)? == len),
             Err(e) => Err(e.into()),
         }
     }
 
-    /// (A read that may not wait, RWF_NOWAIT, begins to read what is not there.)
+    /// (A read with RWF_NOWAIT starts readahead of missing pages, so it is only the fallback.)
     fn is_in_memory(&self, offset: u64, len_bytes: u64) -> io::Result<bool> {
         match cached_pages(&self.file, offset, len_bytes) {
             Ok(pages) => Ok(pages > 0),

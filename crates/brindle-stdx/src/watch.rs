@@ -104,7 +104,7 @@ impl<T> Sender<T> {
         changed
     }
 
-    /// Puts another value; the one before it.
+    /// Puts another value. Returns the former one.
     pub fn send_replace(&self, mut value: T) -> T {
         self.send_modify(|old| std::mem::swap(old, &mut value));
         value

@@ -350,12 +350,12 @@ impl Caller {
         &self.inner.slots
     }
 
-    /// Ends every call, and those that come, with `Shutdown`.
+    /// Ends every present and future call with `Shutdown`.
     pub fn stop(&self) {
         self.end(Fault::new(Code::Shutdown));
     }
 
-    /// Ends every call, and those that come, with `why`.
+    /// Ends every present and future call with `why`.
     pub fn end(&self, why: Fault) {
         // The first reason is the one that counts.
         let _ = self.inner.ended.set(why);
@@ -402,7 +402,7 @@ struct Exchange {
 
 /// The next step after a fault.
 enum Next {
-    /// Give it to the caller.
+    /// Return the fault to the caller.
     Fail,
     /// Wait a little and send again.
     Again,

@@ -27,7 +27,7 @@ pub struct Introduction {
     pub kind: PeerKind,
     /// Name of its host.
     pub host: String,
-    /// The target that it serves, if it is a server.
+    /// The target that this side serves, if it is a server.
     pub serves: Option<TargetId>,
 }
 
@@ -67,7 +67,7 @@ pub trait Endpoint: Send + Sync + 'static {
         seams.clone()
     }
 
-    /// Answers what a target asks of this side.
+    /// Answers notifies of a target.
     fn notifies(&self, target: TargetId) -> Arc<dyn NotifyHandler> {
         let _ = target;
         Arc::new(NoNotifies)
@@ -229,7 +229,7 @@ impl Directory {
         self.callers.lock().values().cloned().collect()
     }
 
-    /// Ends every call, and those that come.
+    /// Ends every present and future call.
     pub fn stop(&self) {
         self.stopped.set();
         self.map.stop();

@@ -39,7 +39,7 @@ impl TargetMode {
             kept::load(&*seams.disk, &path(dir), "the durability of the target");
         let is_kept = AtomicBool::new(kept.is_ok());
         let kept = kept.map(Option::unwrap_or_default).unwrap_or_else(|fault| {
-            // The MGS has it, too. Until it tells, the target promises most.
+            // The MGS has the mode, too. Until the MGS tells it, the target uses the strongest mode.
             tracing::warn!(code = %fault.code, "{fault}");
             KeptMode { mode: Mode::Sync }
         });
@@ -65,7 +65,7 @@ impl TargetMode {
         Mode::from_number(self.mode.load(Ordering::Acquire)).unwrap_or_default()
     }
 
-    /// Goes by a mode from now on, and keeps it.
+    /// Applies a mode from now on, and records it.
     fn take(&self, disk: &dyn Disk, mode: Mode) {
         let is_news = self.mode.swap(mode.number(), Ordering::AcqRel) != mode.number();
         if is_news {
@@ -80,7 +80,8 @@ impl TargetMode {
         }
     }
 
-    /// Goes by what the MGS of `targets` says, for as long as the target is served. `changed` hears of each mode.
+    /// Follows the durability that the MGS of `targets` sets, for as long as the target is served. `changed` hears of
+    /// each mode.
     pub async fn follow(
         self: Arc<TargetMode>,
         seams: Seams,

@@ -31,7 +31,7 @@ use parking_lot::Mutex;
 use crate::owner_lease::OwnerLease;
 use crate::register::Registration;
 
-/// Number of newer maps, each waited for a second at most, in which a server is looked for that says it has taken over.
+/// Number of newer maps in which a server looks for a claimed successor; each is waited for a second at most.
 const NEWER_MAPS_MAX: usize = 3;
 
 /// Name of the counter of [`Gate::accepts_anybody`].
@@ -263,9 +263,9 @@ impl Gate {
         Err(not_for(op, conn.principal()).why(format!("the map says that another host serves {target}")))
     }
 
-    /// Refuses whoever knows another server of this target than this one: an earlier one, or one that came after it.
+    /// Refuses a caller that knows another server of this target: an earlier or a later one.
     async fn check_epoch(&self, header: &Header) -> Result<(), Fault> {
-        // An epoch of 0 is sent by whoever does not go by the map. A server that has not registered yet has none.
+        // A caller that does not follow the map sends the epoch 0. A server that has not registered yet has none.
         let (Some(registration), true) = (self.registration.get(), header.target_epoch != 0) else {
             return Ok(());
         };

@@ -47,7 +47,7 @@ impl MapWatch {
         Arc::new(MapWatch { seams: seams.clone(), mgs, fs, current, stop, is_watched })
     }
 
-    /// Fetches the map and goes on watching it. Waits for the MGS; fails with what it says (`NoSuchFs`).
+    /// Fetches the map and goes on watching it. Waits for the MGS; fails with its refusal (`NoSuchFs`).
     pub async fn fetch(self: &Arc<Self>) -> Result<Arc<Map>, Fault> {
         loop {
             match self.get(0, 0).await {

@@ -1,6 +1,6 @@
 //! The lease under which the owner of a shared target answers.
 //!
-//! Its daemon rewrites the owner block of the device twice a second and extends the lease from before the write began
+//! The owner's daemon rewrites the owner block of the device twice a second and extends the lease from before the write began
 //! ([`OwnerLease::extend`]). Each reply of the target is checked right before it is sent ([`crate::Gate::reply`]). Therefore an owner that
 //! was frozen, or that has lost the device, sends no answer that another owner may have made wrong.
 
@@ -30,7 +30,7 @@ impl OwnerLease {
         self.until.fetch_max(began.plus_ms(OWNER_LEASE_MS).0, Ordering::AcqRel);
     }
 
-    /// Whether it holds now.
+    /// Whether the lease holds now.
     pub fn holds(&self) -> bool {
         self.seams.now().0 < self.until.load(Ordering::Acquire)
     }
@@ -41,7 +41,7 @@ impl OwnerLease {
         (!self.holds()).then(|| self.seams.now().ms_since(until))
     }
 
-    /// The refusal of an answer when it does not.
+    /// Refuses an answer if the lease does not hold.
     pub fn check(&self) -> Result<(), Fault> {
         if self.holds() { Ok(()) } else { Err(Fault::new(Code::NotOwner)) }
     }

@@ -15,7 +15,7 @@ use crate::map_watch::MapWatch;
 
 /// Pause after a failed attempt.
 const PAUSE_MS: u64 = 200;
-/// An MGS that does not answer a heartbeat for so long is asked anew.
+/// An MGS that does not answer a heartbeat for this long is asked anew.
 const HEARTBEAT_TIMEOUT_MS: u64 = 5_000;
 /// Shortest time between two heartbeats.
 const HEARTBEAT_MIN_MS: u64 = 50;
@@ -32,7 +32,7 @@ pub struct Registration {
 }
 
 impl Registration {
-    /// Registers with the MGS of `targets`, takes in its map, and goes on with heartbeats. Waits for the MGS; fails with what it says
+    /// Registers with the MGS of `targets`, takes in its map, and goes on with heartbeats. Waits for the MGS; fails with its refusal
     /// (`IndexInUse`, `WrongFs`).
     pub async fn start(
         seams: &Seams,

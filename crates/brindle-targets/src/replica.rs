@@ -45,13 +45,13 @@ pub const CHANGE_LIMIT_MS: u64 = 4_000;
 pub const RENEW_EVERY_MS: u64 = 400;
 /// Longest time that a member may take to grant a lease.
 pub const GRANT_LIMIT_MS: u64 = 1_200;
-/// A member that has granted no lease for so long is put out.
+/// A member that has granted no lease for this long is put out.
 const UNGRANTED_MS: u64 = 3_000;
-/// A new primary waits so much longer than the lease, for clocks that do not run alike.
+/// A new primary waits this much longer than the lease, since clocks run at different speeds.
 const LEASE_MARGIN_MS: u64 = 500;
 /// Longest wait for an answer of the MGS, before it is asked again.
 const MGS_LIMIT_MS: u64 = 2_000;
-/// Pause before it is asked again, and before a member is.
+/// Pause before the MGS, or a member, is asked again.
 const PAUSE_MS: u64 = 100;
 /// Longest time that a new primary tries to reach a member in sync, before it goes on without the member.
 const ATTACH_LIMIT_MS: u64 = 4_000;
@@ -63,7 +63,7 @@ pub const NO_BULK: (Bytes, u32) = (Bytes::new(), 0);
 pub struct Link {
     /// The member's host.
     pub host: String,
-    /// Connection to it.
+    /// Connection to the member.
     pub peer: Arc<Peer>,
     /// Attachment in whose name messages are sent.
     pub attachment: Attachment,
@@ -87,9 +87,9 @@ pub struct Link {
 pub enum Standing {
     /// The member is being filled. The MGS need not be asked before it is dropped.
     Learner = 0,
-    /// The MGS was asked to take it in, or will be: nothing is answered without it.
+    /// The MGS was asked to take the member in, or will be: every answer waits for the member.
     Joining = 1,
-    /// The MGS has it as in sync: likewise.
+    /// The MGS has the member as in sync: every answer waits for the member.
     InSync = 2,
 }
 
@@ -136,7 +136,7 @@ impl Link {
         self.standing.load(Ordering::Acquire)
     }
 
-    /// Whether nothing is answered without it.
+    /// Whether every answer waits for this member.
     pub fn is_required(&self) -> bool {
         self.standing() >= Standing::Joining as u8
     }
@@ -146,7 +146,7 @@ impl Link {
         self.standing.fetch_max(standing as u8, Ordering::AcqRel);
     }
 
-    /// Whether it has missed something.
+    /// Whether the member has missed a change.
     pub fn has_failed(&self) -> bool {
         self.failed.is_set()
     }
@@ -208,7 +208,7 @@ pub struct SetMember {
     follows: Arc<dyn Follows>,
     is_serving: AtomicBool,
     links: Mutex<Arc<Links>>,
-    /// All of them that may be in use.
+    /// All links that may still be in use.
     published: Mutex<Vec<Weak<Links>>>,
     /// Changes of who is in sync come one after the other.
     changing: tokio::sync::Mutex<()>,
@@ -244,7 +244,7 @@ impl SetMember {
         self.seat.set()
     }
 
-    /// Whether it serves clients.
+    /// Whether the member serves clients.
     pub fn is_serving(&self) -> bool {
         self.is_serving.load(Ordering::Acquire)
     }
@@ -357,7 +357,7 @@ impl SetMember {
         Ok(())
     }
 
-    /// Has a member taken out of the set. Waits for the MGS, however long that is away: without its word nothing is answered.
+    /// Has a member taken out of the set. Waits for the MGS, however long it is away: answers depend on its word.
     pub async fn put_out(&self, host: &str, link: Option<&Arc<Link>>) -> Result<()> {
         let _turn = self.changing.lock().await;
         if let Some(link) = link {
@@ -404,7 +404,7 @@ impl SetMember {
         Err(Fault::new(Code::TargetDown).subject(link.host.clone()).why("it has missed a change meanwhile"))
     }
 
-    /// Has the MGS change who is in sync, until that is so.
+    /// Asks the MGS to change the members in sync, until the change is made.
     async fn swap(
         &self,
         change: InSyncChange,
@@ -515,7 +515,7 @@ impl SetMember {
         self.seat.record(&*self.seams.disk, &self.around.dir, epoch)
     }
 
-    /// Renews the lease once, if every member that is required grants it. `ask` asks one member for that.
+    /// Renews the lease once, if every member that is required grants it. `ask` asks one member for a lease.
     pub async fn renew<F: Future<Output = Result<Grant>>>(
         &self,
         ask: impl Fn(Arc<Link>, u64) -> F,

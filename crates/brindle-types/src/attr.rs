@@ -65,13 +65,13 @@ impl Time {
         self.nanos < 1_000_000_000
     }
 
-    /// The time so many nanoseconds after 1970.
+    /// The time this many nanoseconds after 1970.
     pub fn from_ns(ns: i64) -> Time {
         let nanos = ns.rem_euclid(1_000_000_000) as u32;
         Time { secs: ns.div_euclid(1_000_000_000), nanos }
     }
 
-    /// The time so many milliseconds before.
+    /// The time this many milliseconds earlier.
     pub fn minus_ms(self, ms: u64) -> Time {
         self.ns().map_or(self, |ns| Time::from_ns(ns.saturating_sub_unsigned(ms.saturating_mul(1_000_000))))
     }
@@ -115,9 +115,9 @@ pub struct Attr {
     pub ctime: Time,
     /// Creation.
     pub btime: Time,
-    /// Whether it has a POSIX ACL (access or default).
+    /// Whether the inode has a POSIX ACL (access or default).
     pub has_acl: bool,
-    /// Whether it has any other extended attribute.
+    /// Whether the inode has any other extended attribute.
     pub has_xattr: bool,
     /// Version of the contents; `None` while a write session exists (compares equal to nothing).
     pub data_version: Option<Pair>,

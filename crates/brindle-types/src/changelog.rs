@@ -110,7 +110,7 @@ impl ChangeMask {
     /// The default: all types but OPEN, ATIME, GXATR and NOPEN.
     pub const DEFAULT: ChangeMask = ChangeMask(ChangeMask::ALL.0 & !(1 << 10 | 1 << 19 | 1 << 23 | 1 << 24));
 
-    /// Whether a type is in it.
+    /// Whether a type is in the mask.
     pub fn has(self, kind: ChangeKind) -> bool {
         self.0.checked_shr(kind as u32).unwrap_or(0) & 1 == 1
     }
@@ -191,7 +191,7 @@ pub struct ChangeSource {
 pub struct Change {
     /// Type of the change.
     pub kind: ChangeKind,
-    /// More about it, by type.
+    /// Further flags of the change, by type.
     pub flags: u32,
     /// Time of the change.
     pub time: Time,

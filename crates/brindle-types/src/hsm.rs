@@ -77,7 +77,7 @@ impl fmt::Display for HsmKind {
 pub struct ArchivedCopy {
     /// `data_version` of the file that was copied.
     pub data_version: Pair,
-    /// The attempt that has made it.
+    /// The attempt that has made the copy.
     pub attempt: Pair,
     /// Length of the copy.
     pub size_bytes: u64,

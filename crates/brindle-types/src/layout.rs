@@ -6,7 +6,7 @@ use crate::ids::{Gen, Pair, PoolName};
 
 /// Stripe sizes are multiples of this.
 pub const STRIPE_SIZE_UNIT_BYTES: u32 = 64 << 10;
-/// Stripe size where nobody chose one.
+/// Default stripe size.
 pub const STRIPE_SIZE_DEFAULT_BYTES: u32 = 1 << 20;
 /// Largest stripe size.
 pub const STRIPE_SIZE_MAX_BYTES: u32 = 1 << 30;
@@ -116,7 +116,7 @@ pub struct Component {
 }
 
 impl Component {
-    /// Whether its OSTs are chosen, so that it can have objects.
+    /// Whether the component's OSTs are chosen, so that it can have objects.
     pub fn is_placed(&self) -> bool {
         !self.osts.is_empty()
     }

@@ -33,7 +33,7 @@ pub(super) struct Gateway {
 pub(super) enum Answer {
     /// Done.
     Done(Value),
-    /// etcd refused it: the status of gRPC, and why.
+    /// etcd refused the call: the status of gRPC, and the reason.
     Refused(u64, String),
 }
 

@@ -182,7 +182,7 @@ impl EtcdStore {
             number(&answer["header"]["revision"])?
         } else {
             match kvs(&answer["responses"][0]["response_range"])?.pop() {
-                // An attempt whose answer was lost has made it.
+                // An attempt whose answer was lost has made the key.
                 Some(kv) if kv.lease == lease => kv.created,
                 found => {
                     self.gateway.ask("/v3/lease/revoke", &json!({ "ID": lease })).await?;

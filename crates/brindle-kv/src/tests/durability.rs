@@ -1,4 +1,4 @@
-//! When waits return, what groups cost, and what a failing disk does.
+//! The moment at which waits return, the cost of groups, and the effects of a failing disk.
 
 use crate::{Durability, DurabilityMode, Kv, KvOptions};
 use brindle_sim::{DiskOp, SimDisk};

@@ -17,7 +17,7 @@ enum Step {
     /// Sends a record once more that is there.
     Again(u8),
     Sync,
-    /// A checkpoint, while so many records come in.
+    /// A checkpoint, while this many records come in.
     Checkpoint(u8),
     /// The primary tells that it takes another term, and dies.
     Term,

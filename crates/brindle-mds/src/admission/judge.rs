@@ -65,7 +65,7 @@ pub fn denied(limits: &Limits, what: impl Into<String>) -> Fault {
     Fault::new(Code::PermissionDenied).why(why)
 }
 
-/// The refusal of what only the owner may.
+/// The refusal of an operation that only the owner may do.
 fn not_owner(limits: &Limits) -> Fault {
     let why = format!("nodemap '{}' limits this host, and the file is another user's", limits.nodemap);
     Fault::new(Code::NotPermitted).why(why)
@@ -244,7 +244,8 @@ impl Judge<'_, '_> {
             // A handle is a right to lock the file, and to keep others from it.
             return refused();
         }
-        // A program that may only be run is read for that; while it runs nobody writes it.
+        // To run a program is to read it, so execute permission is enough. While the program runs, it cannot be
+        // written.
         let runs = access.execute && !found.is_dir();
         if runs && !self.allows(&found, Some(cred), SEARCH)? {
             return refused();

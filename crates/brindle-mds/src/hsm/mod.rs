@@ -8,8 +8,8 @@
 //! | an action and its change of the file are atomic | the `H|` rows and the inode change in one batch |
 //! | the only copy of a released file is never removed | a remove clears ARCHIVED when it is queued, and is refused for a released file |
 //!
-//! A released file looks like an inline one that has no bytes: its components have no objects, its size stays. Whoever opens it is told
-//! `Released`; the mount asks for a restore, waits, and opens it again.
+//! A released file looks like an inline one that has no bytes: its components have no objects, its size stays. An open is answered with
+//! `Released`; the mount then asks for a restore, waits, and opens the file again.
 
 pub mod queue;
 pub mod restore;
@@ -124,7 +124,7 @@ pub fn end_action(t: &mut Txn<'_>, ino: Ino, status: HsmStatus) {
     });
 }
 
-/// An inode goes, and everything that tiering knows of it. The copy in the archive stays there.
+/// Forgets everything that tiering knows of an inode that is removed. The copy in the archive stays there.
 pub fn forget(t: &mut Txn<'_>, ino: Ino) {
     if !t.live().hsm.is_used && !t.live().hsm.actions.contains_key(&ino) {
         return;
@@ -135,7 +135,7 @@ pub fn forget(t: &mut Txn<'_>, ino: Ino) {
     }
 }
 
-/// A file becomes empty: nothing of it need come back.
+/// Notes that a file becomes empty: a restore is not needed any more.
 pub fn emptied(t: &mut Txn<'_>, file: &Inode) -> Result<()> {
     if !is_released(t, file)? {
         return Ok(());

@@ -1,8 +1,7 @@
 //! The actions in memory: in the order in which they are given out, and with the agents that have them. Rebuilt from the rows when the MDT
 //! starts.
 //!
-//! Restores come before removes, those before archives; within a kind users take turns, and what one user asked for goes in the order of
-//! asking.
+//! Restores come before removes, those before archives; within a kind users take turns, and the requests of one user keep their order.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
@@ -16,7 +15,7 @@ use crate::store::hsm::{self as rows, Action};
 
 /// Most actions that are queued or under way.
 pub const QUEUED_MAX: usize = 1 << 18;
-/// Most of them that are not restores: somebody waits for those.
+/// Most actions other than restores. Programs wait for restores, so the rest of the queue is theirs.
 pub const QUEUED_PATIENT_MAX: usize = QUEUED_MAX / 4 * 3;
 /// Actions that have ended and can still be looked at.
 const FINISHED_MAX: usize = 256;
@@ -38,7 +37,8 @@ pub struct Agent {
     pub ok: u64,
     /// Actions that failed.
     pub errors: u64,
-    /// Whether it has asked since the MDT started; others are known by what they had.
+    /// Whether the agent has asked since the MDT started. Other agents are known only from their attempts in the
+    /// rows.
     pub has_asked: bool,
 }
 
@@ -238,7 +238,7 @@ impl Queue {
         self.agents.get_mut(&agent).map(|known| known.heard = now).is_some()
     }
 
-    /// An attempt has copied so much. `false`: it was given up.
+    /// Notes how many bytes an attempt has copied. `false`: it was given up.
     pub fn progress(&mut self, ino: Ino, attempt: Pair, moved_bytes: u64) -> bool {
         let is_running = self.running.get(&ino) == Some(&attempt);
         if is_running {
@@ -291,14 +291,14 @@ impl Queue {
         held.map(|(ino, attempt)| (*ino, *attempt)).collect()
     }
 
-    /// An agent has gone; unless it still has something.
+    /// Forgets an agent that has gone, unless it still has an attempt.
     pub fn forget_agent(&mut self, agent: [u8; 16]) {
         if self.held_by(agent).is_empty() {
             self.agents.remove(&agent);
         }
     }
 
-    /// Whether somebody serves an archive.
+    /// Whether an agent serves an archive.
     pub fn is_served(&self, archive: u32) -> bool {
         self.agents
             .values()

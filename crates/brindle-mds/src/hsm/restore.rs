@@ -95,7 +95,7 @@ async fn copy(mdt: &Mdt, begun: &Begun) -> Result<Vec<Stripe>> {
     Ok(made)
 }
 
-/// The batch that ends it.
+/// The batch that ends the restore.
 async fn finish(
     mdt: &Mdt,
     call: &Call,

@@ -1,4 +1,4 @@
-//! The volatile state beside the rows: who is connected, what is open, who waits for what. Reclaimed after a restart.
+//! The volatile state beside the rows: sessions, open handles, waiting operations. Reclaimed after a restart.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
@@ -67,9 +67,9 @@ pub struct Live {
     /// Files that are open for writing, and of which no writer knows how much all objects have allocated: that is asked when they are
     /// closed.
     pub uncounted: BTreeSet<Ino>,
-    /// Files whose objects are to be asked for that; no more than [`RECOUNTS_MAX`].
+    /// Files whose objects are to be asked how much they have allocated; no more than [`RECOUNTS_MAX`].
     pub recounts: BTreeSet<Ino>,
-    /// File of that list whose objects are being asked.
+    /// File of `recounts` whose objects are being asked.
     pub recounting: Option<Ino>,
     /// Signalled when there are files in `recounts`.
     pub recounts_due: Arc<Notify>,
@@ -139,7 +139,7 @@ impl Live {
         }
     }
 
-    /// The next of them behind `last`.
+    /// The next file of `recounts` behind `last`.
     pub fn next_recount(&mut self, last: Ino) -> Option<Ino> {
         let behind = self.recounts.range((Bound::Excluded(last), Bound::Unbounded)).next();
         self.recounting = behind.or_else(|| self.recounts.first()).copied();
@@ -167,7 +167,7 @@ impl Live {
         self.uncounted.iter().chain(counted_later).copied().collect()
     }
 
-    /// Whether it is one of those.
+    /// Whether only the OSTs know how much a file has allocated.
     pub fn is_uncounted(&self, ino: Ino) -> bool {
         let is_counted_later = self.recounts.contains(&ino) || self.recounting == Some(ino);
         self.uncounted.contains(&ino) || is_counted_later || self.recoveries.contains_key(&ino)
@@ -191,7 +191,7 @@ pub struct Replaced {
 impl Replaced {
     /// Time for which a replaced file is kept. Kernels look a name up once more when an open comes too late.
     const KEEP_MS: u64 = 1_000;
-    /// Most of them; others go at once.
+    /// Most files that are kept; further ones are removed at once.
     const MAX: usize = 4096;
 
     /// Whether another one can be kept.

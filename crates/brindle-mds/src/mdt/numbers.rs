@@ -10,7 +10,7 @@ use crate::store::meta::LostTerms;
 
 /// Inode numbers reserved at once.
 pub const INODES_RESERVED: u64 = 1 << 16;
-/// Counters up to here are kept for what exists from the beginning (the root is 1).
+/// Counters up to here are reserved for inodes that exist from the beginning (the root is 1).
 pub const INODES_FIRST: u64 = 16;
 
 /// Counters of one opening of the MDT.

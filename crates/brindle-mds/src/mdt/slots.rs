@@ -75,7 +75,7 @@ impl Call {
         self.admitted.get().map_or(Ok(()), |admitted| admitted.check(t, self.session))
     }
 
-    /// Adds to what the caller is told beside the answer; sessions only are told anything.
+    /// Adds to the cache updates of the reply; only sessions get any.
     pub fn tell(&self, tell: impl FnOnce(&mut CacheUpdates)) {
         if self.session != SessionId(0) {
             tell(&mut self.news.lock());

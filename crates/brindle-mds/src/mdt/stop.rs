@@ -37,14 +37,14 @@ pub enum SideTask {
         ino: Ino,
         /// The right.
         right: Recall,
-        /// Sessions that hold it.
+        /// Sessions that hold the right.
         from: Vec<SessionId>,
     },
-    /// Have these sessions release what programs have closed of a file.
+    /// Have these sessions release handles of a file that their programs have closed.
     Release {
         /// The inode.
         ino: Ino,
-        /// Sessions that have it open.
+        /// Sessions that have the inode open.
         from: Vec<SessionId>,
     },
     /// Take leases of directories back.
@@ -65,9 +65,9 @@ pub enum SideTask {
 pub enum Stop {
     /// The operation is refused.
     Fault(Fault),
-    /// Run it again from the start when this has happened.
+    /// Run the closure again from the start after this event.
     RetryAfter(Event),
-    /// Do this, then run it again from the start.
+    /// Do this task, then run the closure again from the start.
     First(SideTask),
 }
 

@@ -141,7 +141,7 @@ impl<'a> Txn<'a> {
         call.tell(|news| news.inodes.push(InodeNews { ino, at, known: None }));
     }
 
-    /// Place in the log of what is seen here.
+    /// Position in the log of the state that this batch sees.
     pub fn place(&self) -> u64 {
         self.mdt.engine().last_pos().index
     }

@@ -42,7 +42,7 @@ impl Waits {
         Waiting { waits: self.clone(), id }
     }
 
-    /// (what waits, for what, milliseconds so far), longest first.
+    /// (name of the waiting operation, what it waits for, milliseconds so far), longest first.
     pub fn list(&self) -> Vec<(String, String, u64)> {
         let now = self.seams.now();
         let row = |w: &Wait| (w.what.to_owned(), w.why.clone(), now.ms_since(w.since));

@@ -1,8 +1,8 @@
 //! append by several clients: a logged reservation of a range, so that a retry and a restart return the same range.
 //!
 //! `A|ino|offset` rows are the reservations. The size that others see never passes the first that is not done
-//! ([`shown_end`]), so that nobody sees the hole before a slow writer's bytes; an append returns when the shown end has
-//! passed it. A reservation of a session that ended is taken away and stays a hole.
+//! ([`shown_end`]), so that readers do not see the hole where a slow writer's bytes will be; an append returns when the
+//! shown end has passed it. A reservation of a session that ended is taken away and stays a hole.
 
 use brindle_types::layout::FILE_SIZE_MAX_BYTES;
 use brindle_types::{Code, Fault, Ino, Result};
@@ -108,7 +108,7 @@ pub async fn reclaim(mdt: &Mdt, call: &Call, declared: &[ReclaimAppend]) -> Resu
         for (a, (offset, epoch)) in declared.iter().filter_map(|a| Some((a, a.writing_at?))) {
             let known =
                 append::list(t, a.ino)?.iter().any(|(at, r)| *at == offset || is_of(r, call, a.number));
-            // A cut has taken it, and whoever writes there learns of that.
+            // A cut has taken the reservation, and its writer learns of the cut.
             let is_cut = |file: Inode| file.truncate_epoch != epoch;
             if offset.checked_add(a.len_bytes).is_none_or(|end| end > FILE_SIZE_MAX_BYTES) {
                 return Err(Fault::new(Code::TooLarge).into());
@@ -128,7 +128,7 @@ pub async fn reclaim(mdt: &Mdt, call: &Call, declared: &[ReclaimAppend]) -> Resu
     .await
 }
 
-/// Takes away the reservations at the front that are done, and wakes whoever waits for that.
+/// Removes finished reservations at the front, and wakes operations that wait for that.
 pub fn drop_done(t: &mut Txn<'_>, ino: Ino) -> Step<()> {
     let open = append::list(t, ino)?;
     for (offset, _) in open.iter().take_while(|(_, r)| r.done) {

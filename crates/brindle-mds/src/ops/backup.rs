@@ -14,10 +14,10 @@ use crate::mdt::{Call, Mdt};
 /// Rows and bytes of a page, at most; a row that is longer makes a page of its own.
 const PAGE_ROWS: usize = 4096;
 const PAGE_BYTES: usize = 256 << 10;
-/// A moment that nobody has read of for so long is let go: it keeps pages of the checkpoint from being used again.
+/// A snapshot that was not read for this long is released: it keeps pages of the checkpoint from being reused.
 const IDLE_MAX_MS: u64 = 60_000;
 
-/// The moment that is being read, if one is.
+/// The snapshot that is being read, if one is.
 #[derive(Default)]
 pub struct Backups(Mutex<Option<Taken>>);
 
@@ -28,7 +28,7 @@ struct Taken {
 }
 
 impl Backups {
-    /// Lets go of a moment that nobody reads any more.
+    /// Releases a snapshot that is not read any more.
     pub fn drop_idle(&self, now: Mono) {
         self.0.lock().take_if(|taken| now.ms_since(taken.read_last) > IDLE_MAX_MS);
     }

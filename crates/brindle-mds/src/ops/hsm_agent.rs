@@ -52,7 +52,7 @@ pub async fn handle_take(mdt: &Mdt, call: &Call, req: HsmTakeReq) -> Result<HsmT
         None => return Ok(HsmTakeResp { work: Vec::new(), lease_ms }),
         Some(waited) => waited?,
     }
-    // Until the answer is sent the agent cannot know of what it is given.
+    // Until the answer is sent, the agent cannot know its new attempts.
     let told = mdt.hearing().now().plus_ms(ANSWER_WAIT_MS);
     let given = mdt.step(call, |t| give_out(t, &req, told)).await?;
     // Attempts must survive a power cut before they are given out. Then no other agent can get an equal attempt, and

@@ -10,7 +10,7 @@ use crate::mdt::{Call, Mdt, Step, Txn};
 use crate::reports;
 use crate::store::{Inode, inline, inode};
 
-/// The whole contents. Marks the reader: whoever writes tells it to drop its pages.
+/// The whole contents. Marks the reader, so that a write has it drop its pages.
 pub async fn handle_read(mdt: &Mdt, call: &Call, req: InlineReadReq) -> Result<InlineReadResp> {
     let ino = req.ino;
     mdt.step(call, |t| {

@@ -85,7 +85,8 @@ struct Asked {
 }
 
 impl Asked {
-    /// Has a holder release what programs have closed. `false`: that was done before, so that the lock is held by an open file.
+    /// Has a holder release handles that its programs have closed. `false`: that was done before, so that the lock is held by
+    /// an open file.
     async fn closes(&mut self, mdt: &Mdt, ino: Ino, holder: SessionId) -> bool {
         if self.sessions.len() >= ASKED_MAX || !self.sessions.insert(holder) {
             return false;
@@ -94,7 +95,8 @@ impl Asked {
         true
     }
 
-    /// Whether it is worth a try although nobody holds it: only once, since others may be faster again and again.
+    /// Whether to try once more for a lock that has become free. Only once, since others may be faster again and
+    /// again.
     fn once_more(&mut self) -> bool {
         !std::mem::replace(&mut self.was_free, true)
     }

@@ -1,5 +1,5 @@
-//! ost_use: how many files have, or may have, an object on an OST. Unlike a scan it counts files without a name too, and
-//! what a move has begun.
+//! ost_use: how many files have, or may have, an object on an OST. Unlike a scan, the operation also counts files
+//! without a name, and objects of unfinished moves.
 
 use brindle_types::{Ino, Result};
 use brindle_wire::mds::ost_use::{OstUseReq, OstUseResp};

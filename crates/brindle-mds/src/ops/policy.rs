@@ -157,7 +157,7 @@ fn remove(t: &mut Txn<'_>, req: &PolicyRemoveReq, names: &[&[u8]], has_asked: &m
     t.idle(req.ino)?;
     let open_at = t.live().opens.others(req.ino, SessionId(0));
     if !open_at.is_empty() && !std::mem::replace(has_asked, true) {
-        // A program that has closed it does not use it.
+        // A handle that the program has closed does not count as a use; have clients release such handles first.
         return Err(Stop::First(SideTask::Release { ino: req.ino, from: open_at }));
     }
     let mut child = namespace::get(t, dir.ino, name)?;

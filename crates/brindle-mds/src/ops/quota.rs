@@ -44,7 +44,7 @@ pub async fn handle_set(mdt: &Mdt, call: &Call, req: QuotaSetReq) -> Result<Quot
     });
     let set = set.await?;
     mdt.synced().await?;
-    // (The answer above is of before the change.)
+    // (`set` is the state before the change.)
     Ok(QuotaUseResp {
         inodes_max: req.inodes_max.unwrap_or(set.inodes_max),
         bytes_max: req.bytes_max.unwrap_or(set.bytes_max),

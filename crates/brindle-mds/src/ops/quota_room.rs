@@ -127,7 +127,7 @@ fn check_session(live: &Live, call: &Call) -> Result<()> {
     if is_alive { Ok(()) } else { Err(Fault::new(Code::StaleSession).subject(call.session.to_string())) }
 }
 
-/// Has the objects of files that nobody else can tell of say what they have allocated.
+/// Asks the OSTs for the allocation of files that no client can report.
 async fn count(mdt: &Mdt, owners: &[Owner]) {
     // Before the end of recovery it is not known which files are being written.
     recovery::over(mdt).await;

@@ -36,7 +36,7 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: ReaddirReq) -> Result<ReaddirRe
 fn entry(t: &Txn<'_>, dir: Ino, found: Found, plus: bool) -> Result<DirEntry> {
     let mut attr = None;
     if plus && found.entry.kind != FileType::Directory {
-        // Each is looked at once: it need not be remembered.
+        // Each inode is read once, so skip the cache of hot inodes.
         let inode = namespace::named(t.mdt().engine(), dir, &found.name, found.entry)?;
         attr = (inode::covered(t, &inode)? == Some(dir)).then(|| inode.attr());
     }

@@ -24,7 +24,8 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: ReportReq) -> Result<Empty> {
             }
         }
         for synced in &req.synced {
-            // Of a file that a limited host has closed the MDT finds out by itself which objects exist.
+            // If a limited host has closed the file, its word does not count: the MDT finds out by itself which
+            // objects exist.
             let counts = t.live().limits(call.session).is_none()
                 || t.live().opens.is_written_by(synced.ino, call.session);
             if counts {

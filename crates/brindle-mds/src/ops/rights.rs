@@ -1,5 +1,5 @@
-//! session_rights: what a session of a limited host may do with the objects of a file. Answered from what is open, without waiting for
-//! anything: an OST waits for it.
+//! session_rights: what a session of a limited host may do with the objects of a file. The answer comes from the table of open files
+//! without waiting, because an OST waits for it.
 
 use brindle_types::Result;
 use brindle_wire::mds::rights::{SessionRightsReq, SessionRightsResp};

@@ -144,7 +144,7 @@ async fn revive(mdt: &Mdt, call: &Call, id: SessionId, req: &SessionOpenReq) -> 
     renewed(mdt, id)
 }
 
-/// The lease begins anew, and whoever waits for the session to be reachable looks again.
+/// The lease begins anew, and operations that wait for the session to be reachable check again.
 fn renewed(mdt: &Mdt, id: SessionId) -> Result<SessionOpenResp> {
     let now = mdt.hearing().now();
     let mut live = mdt.live_mut();

@@ -1,4 +1,4 @@
-//! spill: an OST of a file is full, and what is to be written there goes to others.
+//! spill: an OST of a file is full, and new bytes for it go to other OSTs.
 //!
 //! | what is to be written | then |
 //! |---|---|
@@ -53,7 +53,7 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: SpillReq) -> Result<OpenGrant> 
         mdt.osts().note_full(req.ost, req.len_bytes);
     }
     let mut part = Part::Rest;
-    // The room that an OST needs: that of what is written, and as soon as it is known that of what moves with it.
+    // The space that an OST needs: for the bytes to be written, and, once known, for the bytes that move with them.
     let mut room_bytes = req.len_bytes;
     let mut tries = TRIES_PER_OST * mdt.osts().all().await.len();
     let mut wait_ms = ROOM_WAIT_MS;
@@ -90,9 +90,9 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: SpillReq) -> Result<OpenGrant> 
 enum Attempt {
     /// The place has other OSTs, or had them already.
     Done,
-    /// No OST has room for so much.
+    /// No OST has space for this many bytes.
     Nowhere,
-    /// An OST had no room for what was to move: so much in all.
+    /// An OST had no space for the bytes to be moved: this many in all.
     Refused { bytes: u64 },
 }
 
@@ -122,7 +122,8 @@ async fn attempt(
                 None => mdt.osts().place_elsewhere(&full.asked, &[req.ost], room_bytes)?,
             };
             if osts.is_empty() {
-                // The step may have waited for another change of the file, and what was known when it began be old.
+                // The step may have waited for another change of the file, so earlier knowledge of the file may be
+                // stale.
                 if !nobody_has || mdt.osts().has_room_again(req.ost, req.len_bytes) {
                     return Err(not_now("there is room again, or has just been").into());
                 }
@@ -185,7 +186,7 @@ async fn spill(
         Part::Rest => start..least.max(start.saturating_add(OVERLAY_BYTES)).min(full.end),
         Part::Least => start..least.min(full.end),
     };
-    // Holes take no room, and most of what is to be written may lie in what moves.
+    // Holes take no space, and most of the bytes to be written may lie in the part that moves.
     let written = end.max(req.offset.saturating_add(req.len_bytes));
     let bytes = (range.end.min(written) - start).min(allocated_bytes.saturating_add(req.len_bytes));
     if moving.mdt.osts().any_is_smaller(&osts, bytes.div_ceil(osts.len() as u64)) {

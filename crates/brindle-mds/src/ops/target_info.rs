@@ -1,4 +1,4 @@
-//! target_info: which target this is, and how it does.
+//! target_info: identity and state of the target.
 
 use brindle_kv::DurabilityMode;
 use brindle_types::{Fault, Result};

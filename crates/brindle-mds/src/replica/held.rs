@@ -73,7 +73,7 @@ impl Held {
         if held.exists(&held.dir)? {
             let replica = Replica::open(held.seams.clone(), &held.dir, held.options.clone())?;
             held.store = Store::Open(Box::new(replica));
-            // Of fillings that were cut off.
+            // Remove remains of interrupted fillings.
             held.remove(&held.making())?;
             held.remove(&held.aside())?;
         }
@@ -109,8 +109,8 @@ impl Held {
         self.seams.disk.remove_dir(dir).map_err(io)
     }
 
-    /// Puts what is in the store's directory beside it. An earlier copy there is removed, unless there is
-    /// nothing else.
+    /// Moves the contents of the store's directory aside. An earlier copy there is removed, unless there is nothing
+    /// else.
     fn put_aside(&mut self, aside: &str) -> Result<()> {
         self.store = Store::Empty;
         if !self.exists(&self.dir)? {

@@ -29,7 +29,7 @@ const LOOK_EVERY_MS: u64 = 500;
 const FAILED_LOOK_MS: u64 = 20;
 /// Pause before a learner that failed is tried again.
 const AGAIN_MS: u64 = 1_000;
-/// A step of a filling may take so long: the last one makes everything durable.
+/// Longest time of a step of a filling: the last step makes everything durable.
 const FILL_LIMIT_MS: u64 = 60_000;
 /// A learner that lacks fewer records than that is asked to join: what is left is sent while others wait.
 const NEARLY_THERE: u64 = 2_000;
@@ -215,7 +215,7 @@ impl Leader {
         self.stop.set();
     }
 
-    /// Begins what goes on while it leads: the lease, and going by what the MGS says.
+    /// Starts the tasks of a primary: one keeps the lease, one follows the orders of the MGS.
     fn run(self: &Arc<Self>) {
         let tasks: [(&'static str, BoxFuture<'static, ()>); 2] = [
             ("mds.lease", Box::pin(keep_lease(Arc::downgrade(self)))),
@@ -391,7 +391,7 @@ async fn keep_lease(leader: Weak<Leader>) {
     }
 }
 
-/// Goes by what the MGS says, until another member is the primary or that fails.
+/// Follows the orders of the MGS, until another member is the primary or an error ends the task.
 async fn follow_orders(leader: Weak<Leader>) {
     let Some(mut orders) = leader.upgrade().map(|leader| leader.set.seat.subscribe()) else { return };
     loop {

@@ -23,7 +23,7 @@ pub(super) struct Shipment {
     pub link: Arc<Link>,
     written: AtomicU64,
     synced: AtomicU64,
-    /// Changes when it is further.
+    /// Changes with the member's progress.
     reached: watch::Sender<u64>,
 }
 
@@ -38,7 +38,7 @@ impl Shipment {
         })
     }
 
-    /// Index of the last record that it has.
+    /// Index of the last record that the member has.
     pub fn written(&self) -> u64 {
         self.written.load(Ordering::Acquire)
     }
@@ -48,7 +48,7 @@ impl Shipment {
         self.synced.load(Ordering::Acquire)
     }
 
-    /// Tells whenever it has more.
+    /// Signals whenever the member has more records.
     pub fn reached(&self) -> watch::Receiver<u64> {
         self.reached.subscribe()
     }
@@ -98,7 +98,7 @@ impl Shipments {
         self.tell(&state);
     }
 
-    /// Tells the log what everybody has whose word is required.
+    /// Tells the log the last record that all required members have.
     fn tell(&self, state: &State) {
         let Some(kv) = self.kv.get() else { return };
         let (mut written, mut synced) = (u64::MAX, u64::MAX);

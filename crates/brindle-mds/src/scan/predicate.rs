@@ -113,7 +113,7 @@ impl<'a> Predicate<'a> {
     }
 }
 
-/// Either value decides where it is `decisive`; otherwise both must be known.
+/// Joins two values. One that equals `decisive` decides alone; otherwise both must be known.
 fn join(a: Option<bool>, b: Option<bool>, decisive: bool) -> Option<bool> {
     match (a, b) {
         (Some(v), _) | (_, Some(v)) if v == decisive => Some(decisive),

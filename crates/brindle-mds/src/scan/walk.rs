@@ -18,7 +18,7 @@ use crate::store::{Inode, Rows, inode};
 /// Bounds of one page.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// The page ends when so many rows were read for it.
+    /// The page ends when this many rows were read for it.
     pub rows: usize,
     /// Size in bytes at which the page ends; it has at most one path more.
     pub bytes: usize,

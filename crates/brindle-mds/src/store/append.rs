@@ -10,7 +10,7 @@ row::first_form!(Reservation);
 /// A reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reservation {
-    /// Session that reserved it.
+    /// Session that made the reservation.
     pub session: SessionId,
     /// The session's number of the append.
     pub number: u64,

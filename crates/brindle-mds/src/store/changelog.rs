@@ -17,11 +17,11 @@ const SIZE: &str = "changelog-size";
 pub struct Reader {
     /// Number; never given to another.
     pub id: u32,
-    /// Chosen by whoever registered it; may be empty.
+    /// Name that the user chose at registration; may be empty.
     pub name: String,
     /// Random number of the command that registered the reader.
     pub nonce: [u8; 16],
-    /// Types that it asked for.
+    /// Types that the reader asked for.
     pub mask: Option<ChangeMask>,
     /// The reader needs no record up to this index.
     pub cleared: u64,
@@ -62,7 +62,7 @@ pub struct Size {
 pub struct Stored {
     /// Index.
     pub index: u64,
-    /// Bytes that it takes.
+    /// Bytes that the record takes.
     pub bytes: u64,
     /// The change.
     pub change: Change,
@@ -92,7 +92,7 @@ pub fn put_size(t: &mut Changes<'_>, size: Size) {
     t.put_row(keys::meta(SIZE), &size);
 }
 
-/// Adds a record; the bytes that it takes.
+/// Adds a record. Returns the bytes that it takes.
 pub fn put(t: &mut Changes<'_>, index: u64, change: &Change) -> u64 {
     let key = keys::change(index);
     let key_bytes = key.len();

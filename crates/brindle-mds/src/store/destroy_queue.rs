@@ -12,7 +12,7 @@ pub fn put_all(t: &mut Changes<'_>, ino: Ino, objects: impl IntoIterator<Item = 
     }
 }
 
-/// The OST confirmed it.
+/// Removes an object from the queue, after the OST has confirmed its removal.
 pub fn delete(t: &mut Changes<'_>, ost: u16, object: &ObjectId) {
     t.delete(keys::destroy(ost, object));
 }

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use super::Inode;
 
-/// Most of them; then all are forgotten.
+/// Most inodes in the cache; when it is full, it is emptied.
 const INODES_MAX: usize = 1024;
 
 /// The inodes.
@@ -30,8 +30,8 @@ impl Hot {
         self.0.lock().values().cloned().collect()
     }
 
-    /// Takes in what a batch has seen and made, `None` for what is not there. To be called with every batch that changes
-    /// inodes, before anybody looks.
+    /// Takes in the inodes that a batch has read and made; `None` for a missing one. To be called with every batch that
+    /// changes inodes, before anybody looks.
     pub fn learn(&self, inodes: BTreeMap<Ino, Option<Inode>>) {
         let mut hot = self.0.lock();
         if hot.len() + inodes.len() > INODES_MAX {

@@ -52,7 +52,7 @@ pub struct Running {
     pub attempt: Pair,
     /// Agent that has the attempt.
     pub agent: [u8; 16],
-    /// Contents of the file when it was given out.
+    /// Data version of the file when the attempt was given out.
     pub data_version: Pair,
 }
 
@@ -92,7 +92,7 @@ pub fn put_action(t: &mut Changes<'_>, ino: Ino, action: &Action) {
     t.put_row(keys::hsm_action(ino), action);
 }
 
-/// Removes it.
+/// Removes the action.
 pub fn delete_action(t: &mut Changes<'_>, ino: Ino) {
     t.delete(keys::hsm_action(ino));
 }

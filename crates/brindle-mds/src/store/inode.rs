@@ -65,7 +65,7 @@ pub struct Inode {
     pub file: Option<FileBody>,
     /// Default layout for new files of a directory, if it has one.
     pub layout_policy: Option<LayoutPolicy>,
-    /// The project that it counts for; 0 for none.
+    /// The project that the inode counts for; 0 for none.
     pub project: u32,
     /// Flag of a directory: new entries get its project, and new subdirectories this flag.
     pub inherits_project: bool,
@@ -93,7 +93,7 @@ pub struct FileBody {
 }
 
 impl Inode {
-    /// Whether it is a directory.
+    /// Whether the inode is a directory.
     pub fn is_dir(&self) -> bool {
         self.kind == FileType::Directory
     }
@@ -108,7 +108,7 @@ impl Inode {
         Owners { uid: self.uid, gid: self.gid, project: self.project }
     }
 
-    /// The project of what is made in this directory.
+    /// The project of new entries of this directory.
     pub fn project_of_new(&self) -> u32 {
         if self.inherits_project { self.project } else { 0 }
     }
@@ -118,8 +118,8 @@ impl Inode {
         self.inherits_project && self.project != child.project
     }
 
-    /// Whether it must be looked at after a restart: somebody has it open for writing, or its objects are being cut or
-    /// moved.
+    /// Whether the inode must be looked at after a restart: a client has it open for writing, or its objects are being
+    /// cut or moved.
     pub fn is_watched(&self) -> bool {
         let unfinished = |f: &FileBody| f.pending_cut.is_some() || !f.aside.is_empty();
         self.open_for_write || self.file.as_ref().is_some_and(unfinished)

@@ -1,5 +1,5 @@
 //! `B|kind|id`: what users, groups and projects may use at most, and when the grace time of a soft limit ends.
-//! `M|quota-settings`: the limits of whoever has no row, and grace times.
+//! `M|quota-settings`: the limits of owners without a row, and grace times.
 
 use brindle_types::Result;
 use brindle_types::attr::Time;
@@ -114,7 +114,7 @@ impl Limit {
 /// Settings for all owners of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KindSettings {
-    /// Limits of whoever has none of his own.
+    /// Limits of owners without limits of their own.
     pub limit: Limit,
     /// Grace time of inodes.
     pub inodes_grace_secs: u32,
@@ -193,7 +193,7 @@ pub fn settings(rows: &(impl Rows + ?Sized)) -> Result<Settings> {
     Ok(found.unwrap_or_default())
 }
 
-/// Puts them.
+/// Stores the settings.
 pub fn put_settings(changes: &mut Changes<'_>, settings: &Settings) {
     let key = keys::meta(SETTINGS);
     match *settings == Settings::default() {

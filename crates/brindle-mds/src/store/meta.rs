@@ -50,7 +50,7 @@ pub fn access_times(rows: &(impl Rows + ?Sized)) -> Result<Option<AccessTimes>> 
     rows.row(&key)?.map(|value| row::decode("access times", &key, &value)).transpose()
 }
 
-/// Sets it.
+/// Stores the row of access times.
 pub fn put_access_times(t: &mut Changes<'_>, kept: AccessTimes) {
     t.put_row(keys::meta(ACCESS_TIMES), &kept);
 }
@@ -62,7 +62,7 @@ pub fn lost_terms(rows: &(impl Rows + ?Sized)) -> Result<LostTerms> {
     Ok(found.unwrap_or_default())
 }
 
-/// Sets them.
+/// Stores the lost terms.
 pub fn put_lost_terms(t: &mut Changes<'_>, lost: &LostTerms) {
     t.put_row(keys::meta(LOST), lost);
 }
@@ -74,7 +74,7 @@ pub fn last_session(rows: &(impl Rows + ?Sized)) -> Result<u64> {
     Ok(last.unwrap_or(0))
 }
 
-/// Sets it.
+/// Stores the last session id.
 pub fn put_last_session(t: &mut Changes<'_>, last: u64) {
     t.put_row(keys::meta(SESSIONS), &last);
 }

@@ -15,7 +15,7 @@ pub fn delete(t: &mut Changes<'_>, ino: Ino) {
     t.delete(keys::of_ino(keys::ORPHAN, ino));
 }
 
-/// Whether it is an orphan.
+/// Whether the inode is an orphan.
 pub fn is(rows: &(impl Rows + ?Sized), ino: Ino) -> Result<bool> {
     Ok(rows.row(&keys::of_ino(keys::ORPHAN, ino))?.is_some())
 }

@@ -12,7 +12,7 @@ row::first_form!(Reply);
 /// A reply.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reply {
-    /// Sequence of the request that it answers.
+    /// Sequence of the request that the reply answers.
     pub sequence: u64,
     /// Operation, so that a different request under the same number is noticed.
     pub op: u16,

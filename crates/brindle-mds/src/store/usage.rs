@@ -38,7 +38,7 @@ pub struct Owners {
 }
 
 impl Owners {
-    /// Each of them.
+    /// Each owner: user, group and project.
     pub fn each(self) -> impl Iterator<Item = (Kind, u32)> {
         let project = (self.project != 0).then_some((Kind::Project, self.project));
         [(Kind::User, self.uid), (Kind::Group, self.gid)].into_iter().chain(project)
@@ -98,7 +98,7 @@ pub fn get(rows: &(impl Rows + ?Sized), (kind, id): (Kind, u32)) -> Result<Usage
     Ok(found.unwrap_or_default())
 }
 
-/// Usage of what has no project: that of all users but for that of all projects.
+/// Usage of inodes without a project: the usage of all users minus that of all projects.
 fn without_project(rows: &(impl Rows + ?Sized)) -> Result<Usage> {
     let sum = |kind| -> Result<Usage> {
         let add = |sum: Usage, (_, used): (u32, Usage)| Usage {

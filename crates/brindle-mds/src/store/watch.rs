@@ -29,7 +29,7 @@ pub fn put_owed(t: &mut Changes<'_>, ino: Ino) {
     t.put(keys::of_ino(keys::WATCH, ino), Bytes::from_static(&[row::FIRST_VERSION, OWED]));
 }
 
-/// Takes it off.
+/// Takes an inode off the list.
 pub fn delete(t: &mut Changes<'_>, ino: Ino) {
     t.delete(keys::of_ino(keys::WATCH, ino));
 }

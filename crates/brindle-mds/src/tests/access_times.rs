@@ -25,7 +25,7 @@ fn row(rig: &Rig, ino: Ino) -> Inode {
     inode::get(rig.mdt.engine(), ino).expect("there")
 }
 
-/// A session tells of a read at a time, by someone who knew of the last change of times.
+/// A session reports a read at a time, by a client that knew the last change of times.
 async fn read(rig: &Rig, session: SessionId, ino: Ino, at: Time) {
     let attr_epoch = row(rig, ino).attr_epoch;
     tell(rig, session, Accessed { ino, at, attr_epoch }).await;
@@ -170,7 +170,7 @@ fn access_times_are_kept_since_the_last_term_without_them() {
         assert_eq!(rig.mdt.access_times_since(), since, "restarts lose nothing");
         let told = rig.ask(A, NoteAccessReq { files: Vec::new() }).await;
         assert_eq!(told.expect("told").since, since);
-        // As an earlier release leaves it, which takes terms and does not know of the row.
+        // Leave the row as an earlier release does, which takes terms and does not know the row.
         let term = rig.mdt.engine().term() - 1;
         let call = Call::internal(Op::NoteAccess);
         let put = rig.mdt.step(&call, |t| {

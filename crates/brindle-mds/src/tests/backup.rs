@@ -51,7 +51,7 @@ async fn verdict(rig: &Rig, object: ObjectId, ost: u16) -> Verdict {
 fn a_backup_is_of_one_moment_and_one_at_a_time() {
     run(async {
         let rig = Rig::new().await;
-        // More than one page of rows.
+        // Make more rows than fit in one page.
         for n in 0..3000 {
             rig.create(A, TOP, &format!("f{n}"), RW).await.expect("made");
         }

@@ -180,7 +180,7 @@ fn a_layout_does_not_grow_piece_by_piece_without_end() {
                 .await
         };
         for n in 0..2 * COMPONENTS_MAX as u64 {
-            // Some are refused: that is one way to end it.
+            // Some requests are refused, which also bounds the number of components.
             drop(ask(n).await);
             let grant = rig.ask(A, brindle_wire::mds::convert::LayoutGetReq { ino }).await.expect("known");
             let components = grant.layout.components.len();

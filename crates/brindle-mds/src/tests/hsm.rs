@@ -1,4 +1,4 @@
-//! Tiering: states, rights, attempts, the compare of contents, and what a restart leaves.
+//! Tiering: states, rights, attempts, the compare of contents, and the state after a restart.
 
 use brindle_types::hsm::{
     HSM_ARCHIVED, HSM_DIRTY, HSM_EXISTS, HSM_LOST, HSM_NOARCHIVE, HSM_NORELEASE, HSM_RELEASED,
@@ -209,7 +209,7 @@ fn what_was_written_meanwhile_makes_the_copy_worthless() {
         assert!(take_now(&rig).is_empty(), "the action has ended");
         rig.close(A, ino, 7000 + ino.0).await.expect("closed");
         archive(&rig, ino).await;
-        // Written after it was archived.
+        // Write the file after it was archived.
         open(&rig, ino, RW).await.expect("opened");
         assert_eq!(flags(&rig, ino).await, ARCHIVED | HSM_DIRTY);
         assert_eq!(code(act(&rig, ino, HsmAsk::Release).await), Some(Code::HsmRefused));

@@ -28,7 +28,7 @@ use crate::ops::session::handle_open;
 
 const TOP: Ino = Ino::ROOT;
 
-/// Asks as a session; the outcome, and what it was told beside.
+/// Asks as a session. Returns the outcome and the cache updates.
 async fn told<M: Message>(
     rig: &Rig,
     session: SessionId,
@@ -261,7 +261,7 @@ fn the_rights_of_a_directory_are_taken_back_where_it_moves_and_whatever_of_them_
         assert!(recalls(&rig).contains(&(A, TOP)), "its name was there");
         let of_dir: Vec<_> = covers(&news).into_iter().filter(|(ino, _)| *ino == dir).collect();
         assert_eq!(of_dir, [(dir, Some(dir))], "its own lease, or none");
-        // Each of the things that permissions depend on.
+        // Change each attribute that permissions depend on.
         look(&rig, A, other, "d").await;
         let xattr = |name: &str| SetxattrReq {
             ino: dir,

@@ -1,4 +1,4 @@
-//! Bytes that go to other OSTs: spill and migrate, step by step, and what is left when a step does not happen.
+//! Bytes that go to other OSTs: spill and migrate, step by step, and the state after an interrupted step.
 
 use brindle_layout::Candidate;
 use brindle_types::{Code, Ino, LayoutPolicy, ObjectId, SessionId, Stripe, StripePolicy};
@@ -16,7 +16,7 @@ use crate::recovery;
 
 const UNIT: u64 = 64 << 10;
 
-/// A file of one stripe on OST 0 that is open at A, with so many bytes.
+/// A file of one stripe on OST 0 that is open at A, with this many bytes.
 async fn file(rig: &Rig, len_bytes: usize) -> (Ino, OpenGrant) {
     let mut req = create_req(Ino::ROOT, "f", RW);
     req.handle = 1;

@@ -1,4 +1,4 @@
-//! Projects: inherited by what is made, counted in the batch that changes them, limited like users and groups.
+//! Projects: inherited by new entries, counted in the batch that changes them, limited like users and groups.
 
 use brindle_types::{Code, Ino, Result};
 use brindle_wire::mds::create::CreateReq;
@@ -55,7 +55,7 @@ fn rename(parent: Ino, name: &str, new_parent: Ino, new_name: &str) -> RenameReq
     }
 }
 
-/// A tree of project 7 with a file, and what is outside of it.
+/// Makes a directory of project 7, which its new entries inherit.
 async fn tree(rig: &Rig) -> Ino {
     rig.raise_level().await;
     let dir = rig.mkdir(Ino::ROOT, "tree").await.expect("made").ino;

@@ -196,7 +196,7 @@ fn a_restart_does_not_forget_that_a_writer_has_died() {
     });
 }
 
-/// Nor that one has not come back, whose files it does not know.
+/// Two restarts do not forget a writer that has not come back and whose files the MDT does not know.
 #[test]
 fn two_restarts_do_not_forget_that_a_writer_has_died() {
     run(async {

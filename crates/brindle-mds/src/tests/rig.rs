@@ -393,7 +393,7 @@ impl Rig {
         self.seams.disk = Arc::new(self.disk.clone());
     }
 
-    /// Starts the MDT from what is on the disk.
+    /// Starts the MDT from the disk.
     pub async fn open_again(&mut self) {
         self.mdt = open(&self.seams, &self.clients, &self.osts).await.expect("opened again");
     }
@@ -416,7 +416,7 @@ impl Rig {
         assert!(findings.is_empty(), "{findings:#?}");
     }
 
-    /// Loses what was not synced and starts again.
+    /// Loses unsynced bytes and starts the MDT again.
     pub async fn power_cut(&mut self) {
         self.disk = self.disk.power_cut();
         self.seams.disk = Arc::new(self.disk.clone());

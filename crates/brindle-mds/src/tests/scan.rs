@@ -422,7 +422,7 @@ fn what_stays_is_found_once_whatever_else_happens() {
             req.cursor = Some(cursor);
             let dir = rig.lookup(Ino::ROOT, dice.one(&["d", "e"])).await.expect("there").ino;
             let (old, new) = (format!("goes{}", dice.draw(50) * 2 + 1), format!("goes-new{}", dice.draw(50)));
-            // Whether it is there still is a matter of chance.
+            // The entry may or may not still exist.
             let _ = match dice.draw(2) {
                 0 => rig.unlink(dir, &old).await.err(),
                 _ => rig.ask(A, rename_req(dir, &old, &new)).await.err(),
@@ -447,7 +447,7 @@ fn directories_that_may_not_be_read_are_named_and_never_entered() {
         let page = rig.ask(A, asked(Ino::ROOT, user(1001))).await.expect("scanned");
         assert_eq!(sorted(paths(&page)), ["", "open", "open/g", "secret"]);
         assert_eq!(page.refused, [ScanRefused { path: b"secret".to_vec(), code: Code::PermissionDenied }]);
-        // Nor by the number of something that lies below.
+        // A scan that starts at the inode number of an entry below is refused, too.
         assert_eq!(code(rig.ask(A, asked(inner, user(1001))).await), Some(Code::PermissionDenied));
         assert_eq!(paths(&rig.ask(A, asked(inner, root())).await.expect("scanned")), ["", "f"]);
         rig.ask(A, SetattrReq { mode: Some(0o750), gid: Some(7), ..setattr_req(secret, root()) })

@@ -70,7 +70,7 @@ impl Service for FakeMgs {
     fn closed(&self, _conn_id: u64) {}
 }
 
-/// A client that gives back what is recalled.
+/// A client that gives recalled rights back.
 #[derive(Default)]
 struct Recalled(Mutex<Vec<Ino>>);
 
@@ -329,7 +329,7 @@ fn after_a_restart_a_file_is_written_until_every_writer_has_had_its_turn_to_say_
         a.ask(CloseReq::one(other, 6, None)).await.expect("closed");
         assert_eq!(a.ask(open(RO, 8)).await.expect("opened").grant.mode, OpenMode::Cached);
 
-        // Nor does it go on for ever when the last writer closes before the others have said that there are none.
+        // Direct mode also ends if the last writer closes before the others have declared that they have no writers.
         a.ask(open(RW, 9)).await.expect("opened");
         let nid = mdt.local_nid().clone();
         mdt.close().await.expect("closed");
@@ -345,7 +345,7 @@ fn after_a_restart_a_file_is_written_until_every_writer_has_had_its_turn_to_say_
     });
 }
 
-/// An MDT that died again while its clients declared themselves, and what they go on with at the next.
+/// An MDT that died again while its clients declared themselves, and how these clients go on at the next MDT.
 #[test]
 fn what_a_client_says_to_an_mdt_that_has_died_counts_for_nothing_at_the_next() {
     run(async {

@@ -128,7 +128,7 @@ fn a_convert_that_a_power_cut_took_leaves_garbage_and_nothing_else() {
         let question = OwnerQueryReq { objects: vec![lost], ost: 0 };
         let answer = rig.ask(A, question).await.expect("answered");
         assert_eq!(answer.verdicts, [Verdict::Disowned]);
-        // ... what is told of it changes nothing ...
+        // ... reports about this object change nothing ...
         let mut told = report(&grant, 5000);
         told.synced_stripes = vec![lost.named()];
         rig.ask(A, FsyncReq { ino, report: Some(told) }).await.expect("synced");

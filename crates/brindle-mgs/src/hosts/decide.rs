@@ -27,7 +27,8 @@ const DIR_MAX_BYTES: usize = 4096;
 const DAY_S: i64 = 24 * 3600;
 /// Age of the list's entry of a certificate below which it is not written anew, in seconds.
 const RENEWED_S: i64 = DAY_S;
-/// Removed keys are kept for so long behind the end of their last certificate: the clock of the MGS may have been wrong.
+/// Removed keys are kept for this long after the end of their last certificate: the clock of the MGS may have been
+/// wrong.
 const REMOVED_KEPT_S: i64 = 365 * DAY_S;
 
 /// End of a certificate that is issued now.
@@ -409,7 +410,7 @@ pub(crate) fn mgs_at(host: &str, nids: &[Nid]) -> Result<Vec<Change>> {
     Ok(vec![Change::Mgs(MgsRow { host: host.to_owned(), nids: nids.to_vec() })])
 }
 
-/// Whether a host is to have what an MGT holds.
+/// Refuses a host that is not to have the contents of an MGT.
 pub(crate) fn check_runs_mgs(rows: &Rows, host: &str) -> Result<()> {
     if known(rows, host)?.assignments.iter().any(|a| a.target == TargetId::MGT) {
         return Ok(());

@@ -104,7 +104,7 @@ fn edited_with_ids(before: &MappedNodemap, edit: &NodemapEdit, ids: &IdMapEdit) 
     if ids.maps() && nodemap.squash == Squash::None && edit.squash.is_none() {
         nodemap.squash = Squash::Root;
     }
-    // Without ranges nobody is without a number.
+    // Without ranges every user keeps its own number.
     let deny_unknown = ids.deny_unknown && ids.maps();
     Ok(MappedNodemap { nodemap, ids: IdMap { deny_unknown, ..ids } })
 }

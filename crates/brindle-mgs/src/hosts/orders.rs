@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 
 use brindle_stdx::watch;
 
-/// A daemon, and what it is to do.
+/// The order of a daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Order {
     /// Number of the daemon's last known start.
     start: u64,
-    /// Whether that start is to end.
+    /// Whether the daemon is to end this start.
     restart: bool,
 }
 

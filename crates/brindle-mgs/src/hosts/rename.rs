@@ -24,9 +24,9 @@ use super::rows::{
     Change, HostRow, MgsRow, MoveRow, RemovedRow, RenamedRow, ReplicaRow, Rows, SharedRow, SpareRow,
 };
 
-/// A daemon that was not heard of for so long cannot take another name now, milliseconds.
+/// A daemon that was not heard of for this long cannot take another name now, milliseconds.
 pub(crate) const HEARD_WITHIN_MS: u64 = 15_000;
-/// The name of a certificate is refused for so long behind its end, seconds.
+/// The name of a certificate is refused for this long after its end, seconds.
 const KEPT_S: i64 = 24 * 3600;
 
 fn refuse(code: Code, host: &str) -> Fault {

@@ -58,7 +58,7 @@ pub struct HostRow {
     pub joined_s: i64,
     /// End of the last certificate of the host, in seconds since 1970.
     pub certificate_ends_s: i64,
-    /// Targets that it is to serve, sorted by target.
+    /// Targets that the host is to serve, sorted by target.
     pub assignments: Vec<Assignment>,
 }
 
@@ -69,13 +69,13 @@ pub struct TokenRow {
     pub id: [u8; 8],
     /// SHA-256 of its secret.
     pub secret_hash: [u8; 32],
-    /// Roles that it gives, as text.
+    /// Roles that the token gives, as text.
     pub roles: String,
-    /// Name that it is for; empty for any.
+    /// Name of the host that may use the token; empty for any.
     pub host: String,
     /// End of the token, in seconds since 1970.
     pub expires_s: i64,
-    /// Name and key of the host that has used it.
+    /// Name and key of the host that has used the token.
     pub used_by: Option<(String, [u8; 32])>,
 }
 
@@ -84,7 +84,7 @@ pub struct TokenRow {
 pub struct RemovedRow {
     /// The key.
     pub key: [u8; 32],
-    /// Name of the host that it was of.
+    /// Name of the host that had the key.
     pub host: String,
     /// Time from which every certificate of the key has ended, in seconds since 1970.
     pub until_s: i64,
@@ -133,7 +133,7 @@ pub struct SpareRow {
     pub host: String,
     /// Directory on it, in which each copy gets one of its own.
     pub dir: String,
-    /// A copy that has been away for so long is given up, seconds.
+    /// A copy that has been away for this long is given up, seconds.
     pub after_s: u64,
 }
 

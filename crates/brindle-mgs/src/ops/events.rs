@@ -1,4 +1,4 @@
-//! events: what has happened, now or as soon as something does.
+//! events: returns events, now or as soon as there are new ones.
 
 use brindle_net::ServerConn;
 use brindle_types::Result;

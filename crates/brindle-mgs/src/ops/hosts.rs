@@ -174,7 +174,7 @@ pub(crate) async fn wait(mgs: &Mgs, hosts: &Hosts, conn: &ServerConn, known_vers
     }
 }
 
-/// A daemon tells what it serves.
+/// Takes in a daemon's report of the targets that it serves.
 pub(crate) async fn report(mgs: &Mgs, conn: &ServerConn, req: ReportHostReq) -> Result<ReportHostResp> {
     let hosts = mgs.hosts()?;
     let host = &conn.principal().host;

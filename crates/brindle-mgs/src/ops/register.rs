@@ -109,7 +109,7 @@ pub(crate) async fn own(mgs: &Mgs, listens_at: &[Nid]) -> Result<()> {
     tell_addresses(mgs).await
 }
 
-/// Has the map say where the MGS is reached: this one first, then those that stand by.
+/// Puts the addresses of the MGS into the map: this one first, then those that stand by.
 pub(crate) async fn tell_addresses(mgs: &Mgs) -> Result<()> {
     let Some(own) = mgs.own_nids.get() else { return Ok(()) };
     let rows = mgs.hosts.as_ref().map(|hosts| hosts.rows()).unwrap_or_default();

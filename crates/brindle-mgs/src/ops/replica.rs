@@ -55,7 +55,8 @@ pub(crate) async fn keep(mgs: &Mgs, conn: &ServerConn, req: KeepReplicasReq) -> 
     Ok(KeepReplicasResp { version: rows.version(), sets })
 }
 
-/// The set as its members are told. Of one that was restored no boot term counts: whoever starts anew waits until it is known how the set stands.
+/// The set as its members are told. The boot terms of a restored set do not count: a member that starts anew waits until the state of the
+/// set is known.
 fn told_set(rows: &Rows, row: &ReplicaRow) -> ReplicaSetState {
     let mut set = row.set.clone();
     if rows.is_restored(set.target) {

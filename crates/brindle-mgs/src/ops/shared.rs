@@ -1,4 +1,4 @@
-//! Operations about shared targets: what daemons tell and are told, and what administrators ask for.
+//! Operations about shared targets: reports and orders of daemons, and requests of administrators.
 
 use brindle_net::ServerConn;
 use brindle_types::{Code, Fault, Result, Role};

@@ -1,4 +1,4 @@
-//! A configuration made anew has every target at its place, and what contradicts itself is refused by name.
+//! A configuration made anew has every target at its place, and contradictions are refused by name.
 
 use brindle_stdx::Timestamp;
 

@@ -287,7 +287,7 @@ pub(crate) fn in_sync(
     let set = row_of(rows, map, target)?.set.clone();
     Ok(match swapped(&set, from, epoch, change) {
         Some(next) => (vec![stored(&next)], next),
-        // The answer tells how it is.
+        // The answer tells the present set.
         None => (Vec::new(), set),
     })
 }

@@ -28,7 +28,7 @@ pub(crate) struct Seen<'a> {
     pub(crate) is_well: &'a dyn Fn(&ReplicaSetState, &str) -> bool,
 }
 
-/// Begins a move. An order that stands is not given again; one that was carried out changes nothing.
+/// Begins a move. A repeated order changes nothing, whether the move is under way or done.
 pub(crate) fn begin(
     rows: &Rows,
     map: &Map,

@@ -103,7 +103,7 @@ fn demoted(set: &ReplicaSetState, of: &impl Fn(&str) -> Heard) -> Step {
     Step::Change(next)
 }
 
-/// The primary cannot go on as it is.
+/// The next set when the primary cannot go on.
 fn replaced(set: &ReplicaSetState, of: &impl Fn(&str) -> Heard) -> Step {
     let is_as_it_was =
         |host: &str, boot_term: u32| matches!(of(host), Heard::Alive { boot_term: now } if now == boot_term);
@@ -120,7 +120,7 @@ fn replaced(set: &ReplicaSetState, of: &impl Fn(&str) -> Heard) -> Step {
         next.primary = successor;
         return Step::Change(next);
     }
-    // Each of them has lost what nobody synced, or cannot say so.
+    // Each of these members has lost unsynced changes, or may have.
     let started = |host: &str| match of(host) {
         Heard::Alive { boot_term } => Some(boot_term),
         _ => None,

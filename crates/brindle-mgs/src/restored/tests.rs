@@ -25,7 +25,7 @@ impl Chance {
 struct Disk {
     epoch: u64,
     in_sync: Vec<String>,
-    /// Changes that it has.
+    /// Changes that the member has.
     changes: u64,
 }
 

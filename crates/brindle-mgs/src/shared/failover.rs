@@ -28,7 +28,7 @@ use brindle_wire::mgs::shared::{SharedPhase, SharedState, SharedTarget};
 use super::listening::{Listening, Told};
 use crate::hosts::rows::SharedRow;
 
-/// A host whose daemon was not heard of for so long is taken for dead.
+/// A host whose daemon was not heard of for this long is taken for dead.
 pub(crate) const DEAD_MS: u64 = 2_500;
 /// Only a host that was heard of within this time is given a target.
 pub(crate) const ALIVE_MS: u64 = 1_500;
@@ -36,7 +36,7 @@ pub(crate) const ALIVE_MS: u64 = 1_500;
 /// heard of yet. A daemon that tries the address of a dead MGS first needs some seconds: 3 s for that attempt, up to 5 s for the proof of
 /// identity with the next one.
 const GRACE_MS: u64 = 10_000;
-/// ... and so long while it has heard of none: it may be the one that is cut off.
+/// ... and this long while the MGS hears no other host: the MGS itself may be cut off.
 const GRACE_ALONE_MS: u64 = 12_000;
 /// An owner that says that it cannot serve has so long to mend it; so has one that is to give the target up.
 const FAILED_MS: u64 = 3_000;
@@ -280,7 +280,7 @@ fn judge_fencing(row: &SharedRow, to: &str, s: &Situation) -> Verdict {
     let t = &row.target;
     let next = || if s.can_take(t, to) { Some(to.to_owned()) } else { s.standby(t) };
     if s.is_released(t) || s.fenced.contains(&(t.target, t.turn)) {
-        // A fenced owner that was started again may have it, too.
+        // A fenced owner that was started again may get the target, too.
         let again = || s.stands_by(t, &t.owner).then(|| t.owner.clone());
         return match next().or_else(again) {
             Some(to) => Verdict::Change(taken_by(row, &to)),

@@ -26,9 +26,10 @@ pub const QUEUED_MAX: usize = 65_536;
 pub const REQUEST_COST_BYTES: u64 = 16 << 10;
 /// Most classes with a standing of their own. Beyond that, classes that owe nothing are forgotten; then new jobs of a user share one class.
 const CLASSES_MAX: usize = 4_096;
-/// Most users whose further jobs share a class each; beyond them all do. Likewise most users whose new jobs are counted.
+/// Most users whose further jobs share a class each; beyond them all do. The same number bounds the users whose new jobs
+/// are counted.
 const USERS_MAX: usize = 1_024;
-/// Name of that class.
+/// Name of the class that new jobs of a user share.
 const FURTHER_JOBS: &str = "~";
 /// New jobs of a user that may start now, as if their user had no other. Further new jobs start one after the other, like the requests of
 /// one job. Names of jobs cost nothing: without this bound a user could give each request a new job.
@@ -63,9 +64,9 @@ pub struct Dispatched<T> {
     pub class: Class,
     /// The request.
     pub work: T,
-    /// Time at which it came.
+    /// Time at which the request came.
     pub since: Mono,
-    /// Requests of other classes that got a place while it waited.
+    /// Requests of other classes that got a place while this one waited.
     pub overtaken_by: u64,
 }
 
@@ -74,7 +75,7 @@ pub struct Dispatched<T> {
 struct Standing {
     /// Virtual time at which all that it has asked for is served.
     finish: u64,
-    /// Requests of it that got a place after a wait.
+    /// Requests of the class that got a place after a wait.
     dispatched: u64,
 }
 
@@ -87,7 +88,7 @@ pub enum Offered<T> {
     Queued,
 }
 
-/// Places of a target, and what waits for them.
+/// Places of a target, and the requests that wait for them.
 pub struct Queue<T> {
     places: usize,
     in_service: usize,
@@ -150,7 +151,8 @@ impl<T> Queue<T> {
         let key = shared.as_ref().unwrap_or(class);
         let is_known = shared.is_none() && self.standings.contains_key(key);
         let earliest = match (is_known, key) {
-            // Further jobs of a user, which share a standing, start as new ones: else that standing would be another share.
+            // Further jobs of a user share a standing, and start like new jobs: otherwise the user would get an additional
+            // share.
             (false, Class::Job(job)) => self.start_of_a_new_job(job.uid(), cost),
             _ => self.virtual_now,
         };
@@ -191,7 +193,7 @@ impl<T> Queue<T> {
     /// Earliest start of the first request of an unknown job. The first [`NEW_JOBS_MAX`] jobs of a user start now, further ones one after
     /// the other.
     fn start_of_a_new_job(&mut self, uid: u32, cost: u64) -> u64 {
-        // (Of the users beyond the bound all are one.)
+        // (All users beyond the bound count as one.)
         let is_counted = self.new_jobs.len() < USERS_MAX || self.new_jobs.contains_key(&uid);
         let finish = self.new_jobs.entry(if is_counted { uid } else { u32::MAX }).or_default();
         let start = (*finish).max(self.virtual_now);
@@ -297,7 +299,7 @@ mod tests {
         let mut queue = Queue::new(1);
         queue.offer(NOW, &class(0), 0, 'a');
         queue.offer(NOW, &class(0), 0, 'b');
-        // 'a' waits for what 'b' will do.
+        // 'a' waits for an effect of 'b'.
         queue.leave();
         assert_eq!(queue.serve_next().map(|next| next.work), Some('b'));
         queue.resume();

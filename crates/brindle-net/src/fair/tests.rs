@@ -1,4 +1,4 @@
-//! Tests of sharing over real tasks: the order of requests, and that nobody waits for whoever waits for him.
+//! Tests of sharing over real tasks: the order of requests, and that two requests never wait for each other.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -93,7 +93,8 @@ fn a_quiet_job_goes_before_what_a_noisy_one_has_queued() {
 fn whoever_waits_for_another_request_has_no_place() {
     let test = async |setup: Setup, _| {
         let (recalled, done) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
-        // More than there are places, of one job, all waiting for what comes last in their own class.
+        // Start more requests of one job than there are places. All of them wait for the last request of their own
+        // class.
         for _ in 0..100 {
             let (recalled, done) = (recalled.clone(), done.clone());
             setup.ask(Op::Open, "job", async move {

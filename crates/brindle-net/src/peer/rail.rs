@@ -25,15 +25,16 @@ use crate::transport::Delivery;
 pub const RAILS_MAX: usize = 4;
 /// Interval between two looks at a connection with a request under way.
 const LOOK_EVERY_MS: u64 = 50;
-/// A request that nothing was heard of for so long has a question follow it.
+/// A probe is sent when a request has waited this long and nothing was heard.
 const PROBE_AFTER_MS: u64 = 200;
 /// After each question that is answered the next one follows after twice the time, up to this: the request only takes long.
 const PROBE_PAUSE_MAX_MS: u64 = 2_000;
 /// The MGS holds requests until there is something to tell, and is in no data path.
 const PROBE_MGS_AFTER_MS: u64 = 2_000;
-/// A rail on which nothing was acknowledged for so long is dead. Longer than two retransmissions of a packet that got lost.
+/// A rail on which nothing was acknowledged for this long is dead. Longer than two retransmissions of a packet that got
+/// lost.
 const DEAD_AFTER_MS: u64 = 500;
-/// An address that leads to another target gets no requests for so long, where there is another one.
+/// An address that leads to another target gets no requests for this long, if there is another address.
 const WRONG_MS: u64 = 30_000;
 /// Longest pause between attempts to connect over a rail that never was up, while another one is.
 const NEVER_UP_BACKOFF_MAX_MS: u64 = 30_000;

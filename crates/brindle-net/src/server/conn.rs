@@ -63,7 +63,7 @@ async fn serve(shared: Arc<Shared>, connection: Connection, room: OwnedSemaphore
     serve_until(shared, connection, room, &Latch::default()).await;
 }
 
-/// Ends it when `until` is set, too.
+/// Serves a connection to its end, or until `until` is set.
 async fn serve_until(
     shared: Arc<Shared>,
     connection: Connection,

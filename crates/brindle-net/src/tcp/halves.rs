@@ -121,7 +121,7 @@ mod tests {
         runtime.block_on(bounded).expect("in time");
     }
 
-    /// Writes all of it, waiting for room.
+    /// Writes all bytes, waiting for space.
     async fn write_all(to: &LocalWrite, mut bytes: &[u8]) -> usize {
         let mut waits = 0;
         while !bytes.is_empty() {

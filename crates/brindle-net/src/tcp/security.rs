@@ -1,4 +1,4 @@
-//! Handshakes of TCP connections, and what protects the frames behind them.
+//! Handshakes of TCP connections, and the protection of frames after them.
 //!
 //! | mode | behind the handshake |
 //! |---|---|
@@ -67,11 +67,12 @@ pub enum Proving {
 /// Proof that a process gives to others, and asks of them.
 #[derive(Clone)]
 pub struct Security {
-    /// Proof that it gives.
+    /// Proof that the process gives.
     pub proving: Proving,
     /// The weakest mode in which it connects, in each network; without an identity it connects in `none`.
     pub connects: Modes,
-    /// The weakest mode in which it accepts, in each network. Without an identity nothing but root of this machine is accepted, unless this is `none`.
+    /// The weakest mode that the process accepts, in each network. Without an identity nothing but root of this machine is accepted, unless
+    /// this is `none`.
     pub accepts: Modes,
     /// Whether hosts without a certificate may connect, to join.
     pub admits_strangers: bool,
@@ -158,7 +159,7 @@ impl Security {
             return Err(NetError::Closed);
         }
         if first[0] != HANDSHAKE_RECORD {
-            // A frame: whoever is not let in hears so in the answer to it.
+            // The first byte begins a frame: a caller that is refused learns it in the answer.
             let caller = match self.accepts.of(peer.rail) {
                 Mode::None => Caller::Host { port, proof: None },
                 _ => not_proven(&peer, self),

@@ -47,7 +47,7 @@ const LENT_BYTES_MAX: usize = 64 << 20;
 const ALL_BYTES_MAX: usize = 128 << 20;
 /// Shorter bulk is sent: it would keep a block of which it is a small part.
 const LENT_BYTES_MIN: usize = POOLED_BYTES_MIN;
-/// A loan counts for so much at least: the usual block.
+/// A loan counts for at least this much: the usual block.
 const BLOCK_BYTES: usize = 1 << 20;
 /// Interval of the search for returned loans, while nothing is sent.
 const SETTLE_EVERY: Duration = Duration::from_secs(1);
@@ -63,7 +63,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Bytes of it.
+    /// Encoded bytes of a place.
     pub const LEN: usize = size_of::<Place>();
 }
 
@@ -269,7 +269,7 @@ pub(super) fn cannot_look() -> bool {
 
 static CANNOT_LOOK: AtomicBool = AtomicBool::new(false);
 
-/// The receiving half's side: what the other end may lend. Empty for connections that carry all bulk.
+/// The receiving half's side: memory that the other end may lend. Empty for connections that carry all bulk.
 #[derive(Default)]
 pub(super) struct Borrows {
     /// Whether the other end runs as the same user: only such an end may lend.
@@ -343,7 +343,7 @@ impl Borrows {
         self.said.get().is_some()
     }
 
-    /// Reads it; false if the connection ends before.
+    /// Reads the first byte; `false` if the connection ends before.
     pub fn hear(&self, stream: &UnixStream) -> io::Result<bool> {
         let mut byte = [0];
         let mut descriptors: Vec<OwnedFd> = Vec::new();
@@ -417,13 +417,13 @@ mod tests {
         Box::leak(Box::new(Book::new()))
     }
 
-    /// Bytes that all of them have lent, counted anew.
+    /// Bytes of all loans of a book, counted anew.
     fn lent_by_all(book: &Book) -> usize {
         book.settle_all(&mut book.ends.lock());
         book.bytes.load(Ordering::Acquire)
     }
 
-    /// One end that lends and one that has heard of it.
+    /// A lending end, and a borrowing end that has read its announcement.
     fn pair(book: &'static Book) -> (Lender, Borrows) {
         let (a, b) = UnixStream::pair().expect("a pair of sockets");
         let lender = offer_with(&a, true, book).expect("sent").expect("it lends");
@@ -499,7 +499,7 @@ mod tests {
         assert!(lender.lend(&[block(1).slice(..LENT_BYTES_MIN - 1)]).is_none(), "short");
         assert!(lender.lend(&[vec![0; MIB].into()]).is_none(), "it lies elsewhere");
         assert!(lender.lend(&[]).is_none());
-        // All of a process together, those that have ended too.
+        // The bound holds for all connections of a process together, ended ones too.
         let (mut other, other_borrows) = pair(book);
         while lend(&mut other).is_some() {}
         let (mut last, _last) = pair(book);

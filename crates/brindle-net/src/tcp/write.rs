@@ -22,13 +22,13 @@ const PIECES_MAX: usize = 64;
 
 /// The sending half of a stream socket.
 pub(super) trait WriteHalf: Send + Sync + 'static {
-    /// Writes as much as it takes at this moment.
+    /// Writes as many bytes as the socket takes at this moment.
     fn try_write_vectored(&self, pieces: &[IoSlice<'_>]) -> std::io::Result<usize>;
-    /// Hands on what the socket itself keeps back; `WouldBlock` while something is left.
+    /// Sends bytes that the socket itself keeps back; `WouldBlock` while something is left.
     fn try_flush(&self) -> std::io::Result<()> {
         Ok(())
     }
-    /// Waits until it takes something.
+    /// Waits until the socket takes bytes.
     fn writable(&self) -> impl Future<Output = std::io::Result<()>> + Send;
 }
 

@@ -131,7 +131,7 @@ fn a_kill_in_a_reservation_blesses_nothing() {
         let (mut b, _) = synced(20_000);
         b.disk.flip(&file(), data_pos(4096));
         b.disk.die_after(operation);
-        // Whether it had an end before the process did makes no difference.
+        // The result is the same whether or not the operation ended before the process.
         drop(b.allocate(0, 30_000, false));
         b.restart();
         let fault = b.read(4096, 10).expect_err("no crash explains it");

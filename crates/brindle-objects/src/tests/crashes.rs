@@ -44,7 +44,7 @@ impl Image {
         for (w, (start, _)) in WINDOWS.iter().enumerate() {
             for (i, byte) in self.windows[w].iter().enumerate() {
                 let at = start + i as u64;
-                // A length that was lost takes the bytes behind it along.
+                // If a length was lost, the bytes behind it are lost, too.
                 let beyond = at >= self.len && *byte == 0;
                 let beside = *byte == 0 && lens.iter().any(|l| *l <= at);
                 if !beyond && !beside && !versions.iter().any(|v| v.windows[w][i] == *byte) {

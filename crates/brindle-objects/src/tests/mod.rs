@@ -41,7 +41,7 @@ pub(crate) fn block_on<T>(work: impl Future<Output = T>) -> T {
     runtime.block_on(work)
 }
 
-/// A store over a disk that forgets, and what a test does with it.
+/// A store over a disk that loses unsynced bytes, and steps of tests.
 pub(crate) struct Bench {
     pub disk: SimDisk,
     pub clock: Arc<ManualClock>,

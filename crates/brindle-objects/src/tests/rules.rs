@@ -1,4 +1,4 @@
-//! Epochs, terms, names: what an object store promises beside its bytes.
+//! Epochs, terms, names: the promises of an object store other than its bytes.
 
 use brindle_sim::DiskOp;
 use brindle_stdx::disk::{Disk, OpenHow};
@@ -229,7 +229,8 @@ fn the_boot_term_changes_with_a_power_cut_or_a_failed_sync_and_not_with_a_kill()
     assert_eq!(b.read(0, 5000).expect("synced"), expected);
 }
 
-/// A disk that takes nothing any more: what was synced before is read, also what was not in use; the rest is refused at once.
+/// A disk that refuses all writes: objects that were synced before can be read, even if they were not in use; all else is
+/// refused at once.
 #[test]
 fn what_was_synced_is_read_from_a_disk_that_failed() {
     let mut b = Bench::new(6);
@@ -308,7 +309,7 @@ fn a_sync_of_an_object_that_was_destroyed_ends() {
     ended.expect("nothing is waited for").expect("nothing is left to sync");
 }
 
-/// More writers than permits: whoever has one must not wait for a range whose holder waits for one.
+/// More writers than permits: a holder of a permit must not wait for a range whose holder waits for a permit.
 #[test]
 fn synchronous_writes_of_an_object_never_wait_for_each_others_permit() {
     const POLLS_MAX: usize = 16;

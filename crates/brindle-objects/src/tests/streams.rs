@@ -26,7 +26,7 @@ fn whole_blocks_of_long_writes_go_past_the_page_cache_and_their_edges_do_not() {
         (4096 - 7, (1 << 20) + 7, 1 << 20),
         (100, 100_000, 0),
         (region - (1 << 20), 2 << 20, 2 << 20),
-        // Little of it lies in the first region.
+        // A small part of the write lies in the first region.
         (region - 8192, 1 << 20, (1 << 20) - 8192),
         (2 * region + 4096, (256 << 10) - 1, 0),
     ];

@@ -119,8 +119,8 @@ async fn source(oss: &Oss, req: &CopyRangeReq, offset: u64, len_bytes: u64) -> R
     read_from(oss, req.source_ost, &question).await
 }
 
-/// Reads from an object of another OST: the bytes and their checksum. `TargetDown` when it does not answer soon enough: whoever asked
-/// may ask again.
+/// Reads from an object of another OST: the bytes and their checksum. `TargetDown` if it does not answer soon enough: the caller may
+/// ask again.
 async fn read_from(oss: &Oss, ost: u16, question: &ReadReq) -> Result<(Bytes, u32)> {
     let target = TargetId::ost(ost);
     let unknown = || Fault::new(Code::UnknownTarget).subject(target.to_string());

@@ -7,7 +7,7 @@ use brindle_wire::oss::grant::ReturnGrantReq;
 use crate::dispatch::Call;
 use crate::service::Oss;
 
-/// Takes back what the session of the request was granted.
+/// Takes back the grant of the request's session.
 pub async fn handle(oss: &Oss, call: &Call, _req: ReturnGrantReq) -> Result<Empty> {
     oss.store.take_grant_back(call.frame.header.session);
     Ok(Empty {})

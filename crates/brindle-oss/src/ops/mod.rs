@@ -81,7 +81,7 @@ impl Outcome {
 struct Copies<F> {
     /// Changes of overlapping ranges have one order everywhere.
     order: Range<u64>,
-    /// Whether it may be refused in the middle.
+    /// Whether the change may be refused in the middle.
     in_steps: bool,
     /// Makes the message to the others; `None`: the object is compared and made equal.
     forward: F,
@@ -92,8 +92,8 @@ fn plain_body(change: &ChangeResp) -> Bytes {
     encode_body(&Ok::<_, Fault>(change))
 }
 
-/// A change of a range that goes through a slot: executed once, whatever is sent again. A change that failed is not
-/// recorded: it had no effect, and whoever sends it again has it tried again.
+/// A change of a range that goes through a slot: executed once, whatever is sent again. A failed change is not
+/// recorded: it had no effect, and a resent request tries it again.
 async fn once<F>(
     oss: &Arc<Oss>,
     call: &Call,
@@ -129,7 +129,7 @@ where
     };
     let made = match &oss.replica {
         None => made.await,
-        // Boxed, so that an OST without copies carries nothing of it.
+        // Boxed, so that futures of an OST without copies stay small.
         Some(replica) => {
             let how = (copies.order, copies.in_steps);
             Box::pin(replica.change(oss, &[object], how, made, copies.forward)).await
@@ -141,7 +141,7 @@ where
     })?;
     let Met { marks, takings } = oss.marks.change(object, header.session, range);
     if oss.store.check_session(header.session, header.session_epoch).is_err() {
-        // Ended meanwhile: nobody will hear of the marks.
+        // The session has ended meanwhile, so the writer will not tell the readers.
         oss.marks.forget(object);
     }
     let Changed { boot_term, allocated_bytes } = changed;

@@ -1,5 +1,5 @@
 //! write: Step 7 of write: from `brindle-client/src/file/scatter.rs` to `brindle-objects/src/write.rs`. Epochs, slot, then
-//! the store; the answer tells whose kept pages the bytes make old, and what the client is granted.
+//! the store; the answer tells the clients whose cached pages are stale now, and the new grant.
 
 use std::sync::Arc;
 
@@ -64,7 +64,7 @@ pub async fn handle(oss: &Arc<Oss>, call: &Call, req: WriteReq) -> Result<Answer
         Outcome::Made(change) => change,
         Outcome::Stored(body) => return Ok(Answer::plain(body)),
     };
-    // Without an answer the client takes it that what it spent is gone.
+    // Without an answer the client assumes that the grant it spent is gone.
     let grant = req.claim.and_then(|_| oss.store.next_grant(session, spent_bytes).ok());
     Ok(Answer::plain(encode_body(&Ok::<_, Fault>(WriteResp { change, grant }))))
 }

@@ -18,7 +18,7 @@ use crate::service::Oss;
 
 /// Most objects of one answer.
 const LIST_MAX: usize = 4096;
-/// Newer than every epoch: the primary has checked what it sends.
+/// Newer than every epoch: the primary has checked the epochs of its changes.
 const ANY_EPOCH: Pair = Pair { term: u32::MAX, counter: u64::MAX };
 
 fn replica(oss: &Oss) -> Result<&Arc<Replica>> {

@@ -116,7 +116,7 @@ impl OtherCopies for Former {
                     Err(fault) => {
                         tell(link, wanted, &fault);
                         if matches!(fault.code, Code::TargetDown | Code::Disconnected) {
-                            // Each further question to it would wait as long.
+                            // Each further question to this member would wait as long.
                             link.fail(&fault);
                         }
                     }
@@ -269,11 +269,11 @@ mod tests {
         assert_eq!(believed(&set(6, &["a"]), &record(5, &["a", "b"]), &none), ["b"]);
         // Started anew in the same epoch.
         assert_eq!(believed(&set(5, &["a", "b"]), &record(5, &["a", "b"]), &none), ["b"]);
-        // b was not in sync: it may lack what was acknowledged.
+        // b was not in sync, so it may lack acknowledged changes.
         assert_eq!(believed(&set(6, &["a"]), &record(5, &["a"]), &none), nobody);
         // Epochs have passed of which this member knows nothing: b may have been out of the set.
         assert_eq!(believed(&set(7, &["a"]), &record(5, &["a", "b"]), &none), nobody);
-        // This member did not know who was in sync, or was not in sync itself (accept-loss).
+        // The member a did not know who was in sync, or was not in sync itself (accept-loss).
         assert_eq!(believed(&set(6, &["a"]), &record(5, &[]), &none), nobody);
         assert_eq!(believed(&set(6, &["a"]), &record(5, &["b", "c"]), &none), nobody);
         // The disk of another target.

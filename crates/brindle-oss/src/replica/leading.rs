@@ -124,7 +124,7 @@ impl Replica {
                 match self.make_equal(oss, link, object).await {
                     Ok(()) => {}
                     Err(Unequal::There(fault)) => link.fail(&fault),
-                    // The mark stays, and the next primary makes it equal.
+                    // The mark stays, and the next primary makes the object equal.
                     Err(Unequal::Here(fault)) => {
                         self.gives_way(&oss.store, &fault);
                         return Err(fault);
@@ -209,7 +209,7 @@ impl Replica {
         }
     }
 
-    /// Puts bytes of another member in the place of those that are damaged here; whether any were.
+    /// Replaces damaged local blocks by those of another member. Returns whether any were damaged.
     pub(crate) async fn mend(&self, oss: &Oss, object: ObjectId, offset: u64, len_bytes: u64) -> bool {
         let start = offset / BLOCK * BLOCK;
         let end = offset.saturating_add(len_bytes).div_ceil(BLOCK) * BLOCK;

@@ -32,7 +32,7 @@ const PAGE: usize = 1024;
 const LOOK_EVERY_MS: u64 = 500;
 /// Pause before a learner that failed is tried again.
 const AGAIN_MS: u64 = 1_000;
-/// Syncing all of a learner may take so long.
+/// Longest time that the sync of a learner's whole store may take.
 const SYNC_LIMIT_MS: u64 = 120_000;
 /// Longest time that changes may take which began before a learner was attached.
 const EARLIER_LIMIT_MS: u64 = 60_000;
@@ -52,7 +52,7 @@ struct Progress {
 pub(crate) enum Unequal {
     /// The object cannot be read here: no reason to go on without the other member.
     Here(Fault),
-    /// The member does not take it.
+    /// The member does not take the change.
     There(Fault),
 }
 
@@ -79,7 +79,7 @@ pub(crate) fn sum_at(sums: &Bytes, index: u64) -> u32 {
     sums.get(at..at + 4).and_then(|word| word.try_into().ok()).map_or(0, u32::from_le_bytes)
 }
 
-/// First block that any of these found.
+/// First block among these findings.
 pub(crate) fn earliest(found: impl IntoIterator<Item = Option<u64>>) -> Option<u64> {
     found.into_iter().flatten().min()
 }
@@ -192,7 +192,8 @@ impl Replica {
         Ok(damaged)
     }
 
-    /// Copies what differs of a range that begins with a block. Returns the first block behind it that may have data here or there.
+    /// Copies the blocks that differ in a range that begins at a block. Returns the first block behind it that may have data here
+    /// or there.
     async fn copy_piece(
         &self,
         oss: &Oss,
@@ -312,7 +313,7 @@ impl Replica {
         self.forget_extra(oss, link).await?;
         let sync = ReplicaChangeReq { attachment: link.attachment, change: ReplicaChange::SyncAll };
         link.call(&sync, NO_BULK, 0, SYNC_LIMIT_MS).await?;
-        // Marks of earlier days, of objects that nobody has changed since.
+        // Remove old marks, too, of objects that were not changed since.
         let request =
             ReplicaListReq { attachment: link.attachment, after: None, limit: 0, only_marked: true };
         let (answer, _) = link.call(&request, NO_BULK, 0, CHANGE_LIMIT_MS).await?;
@@ -341,7 +342,7 @@ impl Replica {
         Ok(())
     }
 
-    /// Has the learner forget what is not here.
+    /// Has the learner forget objects that the primary does not have.
     async fn forget_extra(&self, oss: &Oss, link: &Link) -> Result<()> {
         let mut after = None;
         loop {

@@ -48,7 +48,7 @@ pub(super) struct Looked {
 pub(super) struct Verdict {
     /// Whether every block is whole here.
     is_whole_here: Mutex<Option<bool>>,
-    /// Members that cannot read anything of it.
+    /// Members that cannot read any of the object.
     unreadable_on: Mutex<BTreeSet<String>>,
     /// Members whose disk does not return some blocks, and the first of the blocks that are looked at: several looks count once.
     unread_on: Mutex<(u64, BTreeSet<String>)>,
@@ -358,7 +358,7 @@ impl Piece<'_> {
         Ok(Mending::Later)
     }
 
-    /// Writes a block of a member anew from what is here; whether it is whole there then.
+    /// Writes a block of a member anew from the local block. Returns whether it is whole there afterwards.
     async fn mend_block_there(
         &self,
         replica: &Replica,

@@ -1,6 +1,6 @@
 //! Extreme numbers in every message of an OST: each is answered, and none ends it.
 //!
-//! The tests of the store feed them to what only other members of a replica set may ask for.
+//! The tests of the store feed them to operations that only other members of a replica set may use.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

@@ -14,7 +14,7 @@ const EPOCH_WAIT_MS: u64 = 1_000;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attached {
     attachment: Attachment,
-    /// The primary's host; empty for nobody.
+    /// The primary's host; empty if there is none.
     host: String,
 }
 

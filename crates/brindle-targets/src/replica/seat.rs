@@ -48,7 +48,7 @@ pub struct Told {
     pub recorded_epoch: u64,
     /// Phase of the member.
     pub phase: MemberPhase,
-    /// Members that it fills.
+    /// Members that this member fills.
     pub resyncs: Vec<Resync>,
     /// Blocks that were mended from another member.
     pub mended_blocks: u64,
@@ -145,12 +145,12 @@ impl Seat {
         self.told.lock().clone()
     }
 
-    /// Changes what it tells.
+    /// Changes the member's report.
     pub fn tell(&self, change: impl FnOnce(&mut Told)) {
         change(&mut self.told.lock());
     }
 
-    /// Checks the member's disk against what the cluster knows; its record.
+    /// Checks the member's disk against the state that the cluster knows. Returns the record on the disk.
     pub fn check_record(&self, disk: &dyn Disk, dir: &str) -> Result<ReplicaRecord> {
         let record = ReplicaRecord::load(disk, dir)?;
         // The MGS hears what the disk has, whatever becomes of it, and not what another disk had.
@@ -186,7 +186,7 @@ impl Seat {
             return Ok(());
         }
         let set = self.set();
-        // Of another epoch it is not known here who was in sync.
+        // Record members in sync only if the known set is of this epoch.
         let known = Some(&set).filter(|set| set.epoch == epoch);
         let in_sync = known.into_iter().flat_map(ReplicaSetState::in_sync).map(|m| m.host.clone()).collect();
         self.keep(disk, dir, ReplicaRecord { uuid: set.uuid, epoch, in_sync })

@@ -36,16 +36,16 @@ struct Node {
     is_up: bool,
     is_cut: bool,
     boot_term: u32,
-    /// The set as it knows it.
+    /// The set as the member knows it.
     known: ReplicaSetState,
-    /// Writes that it has, a bit each.
+    /// Writes that the member has, a bit each.
     data: u8,
-    /// Primary that may change it, and under which epoch.
+    /// Primary that may change the member, and its epoch.
     attached: Option<(usize, u64)>,
     serves: bool,
     /// Whether its lease holds.
     lease: bool,
-    /// Members that it sends changes to.
+    /// Members that this one sends changes to.
     links: Vec<usize>,
 }
 
@@ -98,7 +98,7 @@ impl World {
         well(a) && well(b)
     }
 
-    /// A process ends; what it knew in memory is gone.
+    /// Ends a process: its memory is lost.
     fn crash(&mut self, n: usize) {
         let node = &mut self.nodes[n];
         (node.is_up, node.serves, node.lease, node.attached) = (false, false, false, None);

@@ -29,12 +29,12 @@ struct Host {
     is_frozen: bool,
     is_cut: bool,
     order: Option<SharedTarget>,
-    /// Turn under which it serves, and writes.
+    /// Turn under which the host serves, and writes.
     serves: Option<u64>,
     has_released: bool,
     /// Reads and writes of the device by this host fail.
     has_no_path: bool,
-    /// Turn of what it cannot stop, and cannot serve.
+    /// Turn of a process that the host can neither stop nor serve from.
     held: Option<u64>,
 }
 
@@ -534,7 +534,7 @@ fn a_fencing_from_before_vouches_for_no_other_target() {
         model.tick();
     }
     (0..20).for_each(|_| model.tick());
-    // The model refuses whoever takes what the frozen host may write to.
+    // The model refuses a host that takes a target which the frozen host may still write.
     assert!(!model.hosts[0].is_up && model.hosts[1].serves.is_some(), "{:#?}", model.log);
 }
 
