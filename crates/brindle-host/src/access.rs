@@ -1,7 +1,8 @@
-//! Access to the cluster: processes ask the MGS which hosts were removed and what others may do, and renew the certificate of their own host in time.
+//! Access to the cluster: processes ask the MGS which hosts were removed and which rights others have, and renew the certificate of their
+//! own host in time.
 //!
-//! The keys of removed hosts, and the nodemaps, are also kept in files beside the identity, so that a server which starts while the MGS is away
-//! goes by them too.
+//! The keys of removed hosts, and the nodemaps, are also kept in files beside the identity. A server that starts while the MGS is away uses
+//! these files.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

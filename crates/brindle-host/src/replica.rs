@@ -1,6 +1,6 @@
-//! The part of a host's daemon that serves members of replica sets (design note 032). A few times a second the daemon tells the MGS how they are, and
-//! goes by the answer: it formats a new member once, opens it, and has it follow or lead as the set says. A member that was the primary, and is not
-//! any more, is stopped and opened anew.
+//! The part of a host's daemon that serves members of replica sets (design note 032). A few times a second the daemon reports the members'
+//! state to the MGS, and follows the answer: it formats a new member once, opens it, and makes it the primary or a follower, as the set
+//! says. A former primary is stopped and opened anew.
 
 use std::collections::BTreeMap;
 use std::path::Path;

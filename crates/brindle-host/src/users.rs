@@ -1,6 +1,6 @@
 //! Numbers of users and groups by name, and names by number, from wherever this machine has them (files, LDAP, sssd).
 //!
-//! Over `nix`, which tells a name that does not exist from a directory service that does not answer.
+//! Built on `nix`, which tells a name that does not exist from a directory service that does not answer.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! Plans of actions, for people: shown before an action is done, and again while it is.
+//! Plans of actions, for people: shown before an action is done, and again while it runs.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,4 @@
-//! Tasks: actions that are being carried out, and those that were.
+//! Tasks: actions that are being carried out, and past ones.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

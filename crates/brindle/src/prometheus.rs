@@ -1,4 +1,4 @@
-//! `brindle prometheus`: what a site's Prometheus needs to know of a file system.
+//! `brindle prometheus`: the configuration of a site's Prometheus for a file system.
 
 use std::sync::Arc;
 

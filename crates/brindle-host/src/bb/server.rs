@@ -1,4 +1,4 @@
-//! The socket of the orchestrator: who may ask for what, one thread a request.
+//! The socket of the orchestrator: the rights of callers, one thread a request.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;

@@ -1,4 +1,5 @@
-//! The part of a host's daemon that serves shared targets. Every half second the daemon tells the MGS how they are, and goes by the answer.
+//! The part of a host's daemon that serves shared targets. Every half second the daemon reports their state to the MGS, and follows the
+//! answer.
 //!
 //! Each target has a task of its own:
 //!
@@ -15,8 +16,8 @@
 //!   stops the target -> unmounts -> writes the block: released
 //! ```
 //!
-//! Invariants: nothing is mounted and nothing written before the block is this host's under the turn of the MGS's order; a turn that was released
-//! is never served again; what may still run keeps the block and the mount.
+//! Invariants: the device is mounted and written only while the block is this host's, under the turn of the MGS's order; a turn that was
+//! released is never served again; if some work may still run, the block and the mount are kept.
 
 use std::collections::BTreeMap;
 use std::path::Path;

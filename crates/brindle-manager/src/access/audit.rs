@@ -1,4 +1,5 @@
-//! The audit log: who changed what, from where, and how it went. `audit.log`, a line of JSON each; one older file is kept.
+//! The audit log: who changed what, from where, and with which outcome. The file `audit.log` has a line of JSON for each
+//! change; one older file is kept.
 //!
 //! Anybody who reaches the manager can be refused any number of times. Refused log-ins therefore have a file of their own,
 //! `refused-log-ins.log`, with an older one: they push no change out.

@@ -1,4 +1,4 @@
-//! Who asks, and may they: sessions by cookie, requests forged by other pages, roles.
+//! Authentication and authorisation of requests: sessions by cookie, requests forged by other pages, roles.
 
 use axum::http::{HeaderMap, Method, header};
 use brindle_types::{Code, Fault, Result};

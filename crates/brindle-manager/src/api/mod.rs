@@ -1,5 +1,5 @@
-//! The REST interface below `/api/v1`: one table of endpoints. The router is made from it, and so is the OpenAPI description, so neither
-//! can say what the other does not do.
+//! The REST interface below `/api/v1`: one table of endpoints. The router and the OpenAPI description are both made from the table, so
+//! they cannot differ.
 //!
 //! A request passes here, in this order: does it come from the console ([`guard`]), who asks, with which role; only then its body is
 //! read and its handler called.

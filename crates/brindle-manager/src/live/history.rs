@@ -1,8 +1,8 @@
-//! Throughput and load of the cluster over time: ten minutes by the second, six hours by ten seconds, a week by the minute, a year by ten minutes. In memory, in
-//! files of a fixed size ([`Ring`]), and bounded.
+//! Throughput and load of the cluster over time: ten minutes by the second, six hours by ten seconds, a week by the minute, a year by ten
+//! minutes. The history is in memory, in files of a fixed size ([`Ring`]), and bounded.
 //!
-//! A sample that is kept for longer is the mean of those of its time. After a restart the means that were begun go on with what the finer
-//! files have of their time.
+//! A sample of a coarser level is the mean of the finer samples of its time. After a restart a mean that was begun continues with the
+//! samples that the finer files have of its time.
 
 use std::collections::BTreeMap;
 use std::path::Path;
