@@ -1,4 +1,4 @@
-//! `brindle prometheus`: the configuration of a site's Prometheus for a file system.
+//! `brindle prometheus`: the daemons of a file system, as a site's Prometheus reads them.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Read-ahead of what fills no pages: small reads of a file that somebody writes travel together, and show every change at
-//! once all the same.
+//! Read-ahead for reads that fill no pages: small reads of a file that somebody writes travel together, and still show every
+//! change at once.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};

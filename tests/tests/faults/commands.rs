@@ -1,4 +1,4 @@
-//! Commands of people who may not, and about files whose names are bytes.
+//! Commands of users without rights, and commands about files whose names are no UTF-8.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;

@@ -1,4 +1,4 @@
-//! Policies: scans with the tiering state of each entry, removals that compare first, and the list of waiting callers (design note 033).
+//! Policies: scans with the tiering state of each entry, removals that compare first, and the backlog of queued actions (design note 033).
 //!
 //! A policy scan is a [`super::scan`] whose matches come with all facts that the criteria of policies ask about. A removal names the entry
 //! as the scan has found it, and is refused if the entry has changed since.
