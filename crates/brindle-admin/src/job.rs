@@ -96,7 +96,7 @@ impl Job {
     pub async fn pause_ms(&self, ms: u64) -> Result<()> {
         let told = self.cancelled.told.notified();
         self.check()?;
-        // Either way `check` says whether it was cancelled.
+        // In both cases `check` says whether the job was cancelled.
         let _ = self.seams.timeout_ms(ms, told).await;
         self.check()
     }

@@ -1,9 +1,9 @@
 //! Objects that the last writer of a file left unsynced when it closed the file, with the boot term of their OST then. If a
 //! power cut takes such writes, a later sync of the file reports the loss, by whatever handle.
 //!
-//! OSTs sync dirty data by themselves, within 5 s if they are not too busy. Some time after the close the client asks them for
-//! a sync, which mostly costs nothing. If the boot term is still the one of the close, the object is then synced. If it
-//! differs, the object may have lost what was written, and the file counts as one that lost bytes.
+//! OSTs sync dirty data by themselves, within 5 s if they are not too busy. A while after the close the client asks them for a
+//! sync, which mostly costs nothing. If the boot term is still the one of the close, the object is then synced. If it differs,
+//! the object may have lost what was written, and the file counts as one that lost bytes.
 //!
 //! The table is bounded; files beyond the bound are forgotten. For files whose contents lie in the MDT, `inodes.rs` keeps the
 //! last change.

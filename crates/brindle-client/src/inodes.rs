@@ -471,8 +471,8 @@ impl State {
         self.inline = None;
     }
 
-    /// Others may write from now on, and what they write must not be overwritten with what was written here before;
-    /// whether the right was held.
+    /// Gives up the exclusive right, and returns whether it was held. Other clients may write from now on, and older bytes of this client
+    /// must not overwrite theirs.
     pub fn no_longer_exclusive(&mut self) -> bool {
         self.unsynced.values_mut().for_each(Unsynced::drop_bytes);
         self.allocated.clear();

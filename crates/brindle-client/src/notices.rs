@@ -183,7 +183,7 @@ impl Client {
         RecallAck { report, later: false }
     }
 
-    /// Others may append from now on: what we began at our own end is finished, or its place is told.
+    /// Lets other clients append from now on: an append that we began at our own end is finished, or its place is reported.
     async fn give_up_append(&self, inode: &Inode) {
         let finished = inode.wait_until(|state| state.appending.is_none());
         // When the time is up the place of the append is part of the report; the bytes follow.

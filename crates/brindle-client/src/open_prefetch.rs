@@ -70,7 +70,7 @@ struct Use {
     credit: usize,
     opened: usize,
     used: usize,
-    /// Some are being opened.
+    /// Whether handles are being opened.
     busy: bool,
 }
 

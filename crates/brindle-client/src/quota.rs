@@ -654,7 +654,7 @@ impl Client {
         let Some(charge) = charge else { return };
         let mut state = inode.lock();
         if !has_arrived {
-            // Some of the bytes may have arrived, and nobody knows which.
+            // A part of the bytes may have arrived, and it is unknown which.
             state.void_dense();
         }
         let is_reported = state.reports_allocated();

@@ -70,7 +70,7 @@ pub(crate) enum Plan {
     Nothing,
     /// Write these again, in this order: (offset in the object, bytes).
     Resend(Vec<(u64, Bytes)>),
-    /// Some are gone for good.
+    /// At least one write is lost for good.
     Lost,
 }
 

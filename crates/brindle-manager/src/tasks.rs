@@ -91,7 +91,7 @@ struct Kept {
 }
 
 impl Tasks {
-    /// None yet.
+    /// An empty table.
     pub fn new(clock: Arc<dyn Clock>) -> Tasks {
         Tasks { clock, tasks: Mutex::default() }
     }

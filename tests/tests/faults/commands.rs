@@ -10,9 +10,9 @@ use std::process::{Command, Output};
 
 use brindle_tests::cluster::{Cluster, Options, binary};
 
-/// Some user without rights.
+/// A user without rights.
 const USER: u32 = 1234;
-/// The exit code of what was denied.
+/// The exit code of a denied command.
 const DENIED: i32 = 4;
 
 /// A copy of the binary that every user may run.

@@ -125,8 +125,8 @@ impl Client {
         if let Err(fault) = self.size_for(inode, 0).await {
             return Some(Err(fault));
         }
-        // Place of the append after a full OST has stopped it. Others may have taken parts of the write
-        // already, so that the file seems to end behind them.
+        // Place of the append after a full OST has stopped it. The other OSTs may have taken parts of the write already, so
+        // that the file seems to end after those parts.
         let mut begun = None;
         let mut under = None;
         let mut tries = Tries::default();

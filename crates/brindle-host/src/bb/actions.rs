@@ -140,7 +140,7 @@ impl<'a> Actions<'a> {
 
     /// Gives its targets the sizes that its slices say, and serves those that are new. The file system stays mounted.
     pub fn resize(&self, buffer: &Buffer, pool: &Pool) -> Result<()> {
-        // Whoever finds a target that has only begun takes the buffer for one that does not run.
+        // A caller that finds a half-started target takes the buffer for one that does not run: hence the lock.
         let lock = self.start_lock(buffer.serial);
         let _start = lock.lock();
         self.claim_bricks(buffer, pool)?;

@@ -57,7 +57,7 @@ pub struct CopyWork {
 pub struct CopyOutcome {
     /// Files that were copied.
     pub files: u64,
-    /// Their bytes.
+    /// Bytes of the copied files.
     pub bytes: u64,
     /// Files that were there already.
     pub unchanged: u64,

@@ -64,8 +64,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// Directory of the mounts of a node that is on this machine, seen from here. Their names: the token of a job, [`private_name`],
-    /// [`persistent_name`], [`swap_name`].
+    /// Directory of the mounts of a node that is on this machine, seen from here. Names of the mounts: the token of a job,
+    /// [`private_name`], [`persistent_name`], [`swap_name`].
     pub fn mounts_of(&self, node: &str) -> PathBuf {
         self.nodes_dir.as_ref().map_or_else(|| self.mount_root.clone(), |dir| dir.join(node))
     }

@@ -375,7 +375,7 @@ impl<'a> Orchestrator<'a> {
         let has_swap = |b: &Buffer| b.swap.is_some() && b.phase == Phase::Mounted;
         for (_, buffer) in all.into_iter().filter(|(_, b)| has_swap(b)) {
             let lock = self.lock_of(&buffer.token);
-            // Whoever works on it sees to it, too.
+            // The thread that holds the lock also does this work.
             let Some(_step) = lock.step.try_lock() else { continue };
             let (job, serial) = (buffer.token, buffer.serial);
             let found = self.store.buffer(serial);
@@ -510,7 +510,7 @@ impl<'a> Orchestrator<'a> {
             let Some(action) = next.action else { return Ok(Reached { buffer }) };
             let mut outcome = self.carry_out(job, action, (version, &mut buffer), goal);
             if action == Action::Mount && job.stops() {
-                // Whoever asked was killed before it could be told: the job does not start.
+                // The caller was killed before it could be told: the job does not start.
                 outcome = outcome.and_then(|()| Err(stopped(&buffer.token)));
             }
             let event = match &outcome {

@@ -139,7 +139,7 @@ impl Actions<'_> {
         self.ask_osts(slices, &self.store.pool(&buffer.pool)?, revision, SliceOrder::Free)
     }
 
-    /// An order about the OSTs of a buffer to each host that has any. Their answers, in the order of the slices.
+    /// Sends an order about the OSTs of a buffer to each host that has any. Returns the answers, in the order of the slices.
     fn ask_osts(
         &self,
         slices: &[Slice],
@@ -217,7 +217,7 @@ impl Actions<'_> {
         outcome
     }
 
-    /// Orders to several hosts at the same time. Their answers, or the first fault with the names of all.
+    /// Sends orders to several hosts at the same time. Returns the answers, or the first fault with the names of all.
     fn order_all_parts(
         &self,
         serial: u64,

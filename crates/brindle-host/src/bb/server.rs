@@ -133,7 +133,7 @@ fn hear(stream: &UnixStream) -> Result<Request> {
 fn say(mut stream: &UnixStream, outcome: &Result<Reply>) {
     let mut line = serde_json::to_vec(outcome).expect("plain fields always serialise");
     line.push(b'\n');
-    // Whoever asked may have been killed meanwhile: the step that it asked for has been taken all the same.
+    // The caller may have been killed meanwhile: the step that it asked for has been taken all the same.
     if let Err(e) = stream.write_all(&line) {
         tracing::info!(error = %e, "nobody waits for the answer any more");
     }

@@ -92,7 +92,7 @@ impl Log {
     }
 }
 
-/// Who does something, and from where.
+/// Author of an action, and where the author is.
 #[derive(Clone, Debug)]
 pub struct Doer {
     /// The user.
@@ -108,7 +108,7 @@ impl Audit {
         Ok(Audit { dir: dir.to_owned(), clock, changes: open(CHANGES)?, refused: open(REFUSED)? })
     }
 
-    /// Notes what somebody does. Whoever is about to change something does not if this fails.
+    /// Notes what somebody does. If the note fails, the change must not be made.
     pub fn note(
         &self,
         doer: &Doer,

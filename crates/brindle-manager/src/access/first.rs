@@ -19,7 +19,7 @@ pub struct FirstLogIn {
 }
 
 impl FirstLogIn {
-    /// None is possible.
+    /// A state in which no first log-in is possible.
     pub fn closed(clock: Arc<dyn Clock>) -> FirstLogIn {
         FirstLogIn { clock, open: Mutex::new(None) }
     }

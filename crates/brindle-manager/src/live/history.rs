@@ -223,8 +223,8 @@ impl History {
         }
     }
 
-    /// In how many seconds the OSTs are full at the pace of the last hours: where the straight line of least squares through what was in
-    /// use meets what there is. None where it does not rise, or it is too soon to say.
+    /// Seconds until the OSTs are full at the pace of the last hours: where the least-squares line through the used space meets the
+    /// capacity. `None` if the used space does not rise, or it is too early to say.
     pub fn full_in_s(&self) -> Option<f64> {
         let samples = &self.levels[FORECAST_LEVEL].samples;
         let (_, last) = samples.last_key_value()?;

@@ -322,7 +322,7 @@ impl Agent {
 
     fn start_again(&self, serial: u64) -> Result<()> {
         let lock = self.lock_of(serial);
-        // Whoever carries an order out sees to it, too.
+        // The thread that carries out an order for the buffer also does this work.
         let Some(_buffer) = lock.try_lock() else { return Ok(()) };
         let part = self.part(serial, "");
         let cluster = match Cluster::load(&part.dir) {
