@@ -61,7 +61,7 @@ pub fn serve(orchestrator: &Orchestrator, listener: &UnixListener) {
                 std::thread::sleep(EXPIRE_EVERY);
             }
         });
-        // Neither does a disk that hangs on a host with bricks.
+        // A disk that hangs on a host with bricks delays nothing else.
         scope.spawn(|| {
             loop {
                 orchestrator.look_after_bricks();
