@@ -19,9 +19,9 @@ use super::part::{Part, name_of};
 
 /// How long a write waits for a buffer to grow by itself.
 const ROOM_WAIT_S: u64 = 10;
-/// How long a host that could not make a slice is not chosen.
+/// Time for which a host that could not make a slice is not chosen.
 const TROUBLE_FOR: Duration = Duration::from_secs(60);
-/// How often an order is repeated that a change of the buffer's row has overtaken.
+/// Number of repetitions of an order that a change of the buffer's row has overtaken.
 const STALE_TRIES_MAX: usize = 4;
 
 /// The targets of a buffer on one host.
