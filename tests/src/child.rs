@@ -1,4 +1,4 @@
-//! A second process of a test, in step with it: made by fork, so that the code of both stands in one place.
+//! A second process of a test, in step with it: made by fork, so that the code of both processes is in one place.
 //!
 //! Invariant: a child never outlives its test, and no wait for it is without a limit.
 

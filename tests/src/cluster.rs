@@ -1,9 +1,8 @@
 //! A cluster of real processes and real mounts for one test, made by `brindle dev`.
 //!
-//! Called by the fault tests. Needs root, /dev/fuse and the binary that was built with them (`BRINDLE_BIN` names another one).
-//! Invariants: one cluster at a time in a process; when a [`Cluster`] is dropped, panicking or not, no process, mount,
-//! loop device or file of it is left; nothing waits for it longer than its [`Watchdog`] allows, because that aborts the
-//! mounts' connections.
+//! Called by the fault tests. Needs root, /dev/fuse and the binary that was built with them (`BRINDLE_BIN` names another one). Invariants:
+//! one cluster at a time in a process; when a [`Cluster`] is dropped, panicking or not, no process, mount, loop device or file of it is
+//! left; no call waits for it longer than its [`Watchdog`] allows, because the watchdog aborts the mounts' connections.
 
 mod command;
 mod leftovers;

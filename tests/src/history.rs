@@ -1,9 +1,9 @@
 //! Record of the calls of programs and their results, kept outside of the file system: the witness against
 //! it.
 //!
-//! Called by every load. Each operation has a line, written when the operation has ended: who, when it was asked, when
-//! it was answered, what, how it ended. Invariant: the clock of a history only goes forward, and is the same for all its
-//! writers.
+//! Called by every load. Each operation has a line, written when the operation has ended: the caller, the time of the
+//! call, the time of the answer, the operation, its result. Invariant: the clock of a history only goes forward, and is
+//! the same for all its writers.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};

@@ -14,7 +14,7 @@ pub enum Kind {
     Read,
     /// Exclusive.
     Write,
-    /// None.
+    /// No lock.
     Unlock,
 }
 

@@ -1,4 +1,4 @@
-//! Doing things as another user.
+//! Calls as another user.
 
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use rustix::{process::Gid, process::Uid};

@@ -1,4 +1,4 @@
-//! The console: what is committed is what its sources build, and a walk through it in a real browser on a real cluster.
+//! The console: the committed build equals a build of its sources, and a walk through the console in a real browser on a real cluster.
 //!
 //! Needs node, npm and chromium, which `setup` brings. Packages of npm come from its registry, as `console/package-lock.json` fixes them.
 

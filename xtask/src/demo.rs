@@ -1,8 +1,8 @@
 //! `make demo`: builds, starts a cluster on this machine, mounts it and takes a tour on real files; `make down` ends it.
 //!
 //! State lies in `.brindle-dev` (`STATE=DIR` for another place), the mount in `./mnt` (`MNT=DIR`). Invariants: a second run works
-//! whatever the first one left; after `down` no process, mount or file is there. The steps are in [`tour`], what they
-//! look like in [`screen`].
+//! whatever the first one left; after `down` no process, mount or file is left. The steps are in [`tour`], their look in
+//! [`screen`].
 
 pub mod hosts;
 mod large;

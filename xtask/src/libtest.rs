@@ -1,4 +1,4 @@
-//! Reads what `cargo test` prints and turns it into names and counts.
+//! Parses the output of `cargo test` into names and counts.
 //!
 //! Called by the test step and by suites whose runner prints in libtest's manner. Invariant: a test that was started
 //! and whose result is missing (the process died) is a failure, never a silent gap.

@@ -1,7 +1,7 @@
 //! Findings of a step: the names that passed, failed and were skipped, and the one line at the end of a run.
 //!
-//! Called by every step and suite. Invariant: nothing is dropped; a skip that `tests/allowed-skips` does not name
-//! with a reason counts as a failure.
+//! Called by every step and suite. Invariant: no finding is dropped; a skip that `tests/allowed-skips` does not
+//! name with a reason counts as a failure.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! Runs one command with a log file and a time limit.
 //!
-//! Called by every step and suite. Invariant: when [`Cmd::run`] returns, the command and everything it started in its
-//! process group has ended (or is named as unkillable); Ctrl-C ends the command, not the clean-up after it.
+//! Called by every step and suite. Invariant: when [`Cmd::run`] returns, all processes of the command's process group
+//! have ended (or are named as unkillable); Ctrl-C ends the command, not the clean-up after it.
 
 use std::ffi::OsStr;
 use std::fs::File;

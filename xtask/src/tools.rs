@@ -57,7 +57,7 @@ pub fn get(tool: &Tool, root: &Path, log: &Path) -> Result<PathBuf, String> {
     let home = root.join("target/tools");
     let program = home.join("bin").join(tool.name);
     let wanted = format!("{} {}", tool.name, tool.version);
-    // Some say their name with the version, some do not.
+    // A tool may print its name before the version.
     let is_wanted = |said: String| said.trim() == wanted || said.trim() == tool.version;
     let is_there = || capture(&program.to_string_lossy(), &["--version"]).is_some_and(is_wanted);
     if is_there() {

@@ -1,7 +1,7 @@
 //! Results as documents: JSON with a name and a version, and the schema of each.
 //!
-//! Commands print them with `-o json`. Within a version fields are only added. Bytes and seconds are plain numbers. The schemas
-//! (JSON Schema, draft 2020-12) stand in `docs/reference/schema/`.
+//! Commands print documents with `-o json`. Within a version fields are only added. Bytes and seconds are plain numbers. The
+//! schemas (JSON Schema, draft 2020-12) are in `docs/reference/schema/`.
 
 use brindle_types::{Code, Fault, Result};
 use schemars::generate::SchemaSettings;

@@ -1,7 +1,7 @@
-//! Emptying an OST: it gets no new files, and what lies on it goes to the others, while programs use the files.
+//! Drain of an OST: the OST gets no new files, and its files move to other OSTs while programs use them.
 //!
-//! The MGS notes that it is drained; the MDT finds the files; each is moved piece by piece. A job that was cut short leaves whole files,
-//! and the same request goes on.
+//! The MGS notes that the OST is drained, the MDT finds the files, and each file is moved piece by piece. A job that was cut short
+//! leaves whole files; a repeated request continues it.
 
 use brindle_types::{Result, TargetId};
 use brindle_wire::map::Map;

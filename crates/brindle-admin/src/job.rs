@@ -1,10 +1,10 @@
 //! Jobs: work that takes long, tells how far it is, and can be cancelled.
 //!
-//! [`start`] gives the work a [`Job`] to tell by, and whoever asked a [`Running`] to listen to. All jobs of this crate can be
-//! given again after they were cancelled, or after their process died, and go on where they were: what they have done stands in the
-//! file system, not here.
+//! [`start`] gives the work a [`Job`] to report to, and the caller a [`Running`] to listen to. All jobs of this crate can be
+//! repeated after they were cancelled, or after their process died, and continue where they were: the results of their work are in
+//! the file system, not here.
 //!
-//! Invariant: a job that is cancelled ends between two steps, never within one, with [`Code::Interrupted`].
+//! Invariant: a cancelled job ends between two steps, never within one, with [`Code::Interrupted`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -96,7 +96,7 @@ impl Job {
     pub async fn pause_ms(&self, ms: u64) -> Result<()> {
         let told = self.cancelled.told.notified();
         self.check()?;
-        // Either way `check` says whether it was cancelled.
+        // In both cases `check` says whether the job was cancelled.
         let _ = self.seams.timeout_ms(ms, told).await;
         self.check()
     }

@@ -1,4 +1,4 @@
-//! All that the MGS knows of a cluster, asked for together.
+//! The whole knowledge of the MGS about a cluster, asked for together.
 
 use brindle_types::Result;
 use brindle_wire::map::Map;

@@ -1,9 +1,10 @@
-//! Administration as a library: whatever an administrator asks of a file system, as typed requests with typed results.
+//! Administration as a library: requests of an administrator to a file system, typed, with typed results.
 //!
 //! Commands parse, call this crate and print; the manager calls the same functions. A short request is a function over
 //! [`servers::Servers`], a long one runs as a [`job`]. Results that programs read are [`document`]s.
 //!
-//! Invariant: nothing here prints, reads arguments or touches the machine but through the seams, so all of it runs in the simulator.
+//! Invariant: this crate never prints, reads arguments or touches the machine but through the seams, so all of it runs in the
+//! simulator.
 
 #[macro_use]
 pub mod document;

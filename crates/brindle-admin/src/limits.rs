@@ -1,4 +1,5 @@
-//! Limits of jobs, users and hosts, and what servers have held back by them and by taking turns.
+//! Limits of jobs, users and hosts, and the requests that servers have delayed because of limits
+//! and of fair sharing.
 
 mod tbf;
 

@@ -1,7 +1,7 @@
-//! Backups of an MDT: taken while it serves, and put in the place of one that was lost.
+//! Backups of an MDT: taken while the MDT serves, and restored in the place of a lost one.
 //!
-//! A backup has every row of one moment. Files that were made, and bytes that were placed anew, after it are not in it; their objects
-//! stay at the OSTs, which set them aside when the restored MDT does not know them.
+//! A backup has every row of one moment. Later files, and bytes that were placed anew later, are not in it; their objects stay at the
+//! OSTs. If the restored MDT does not know an object, the OST sets it aside.
 //!
 //! [`backup`] and [`restore`] are jobs; [`file`] is the form of the file.
 

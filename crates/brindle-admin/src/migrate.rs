@@ -1,7 +1,7 @@
 //! Moving a file to other OSTs, piece by piece.
 //!
-//! The MDT moves one piece at a time; what is in between (pace, progress, going on after an interruption) is here. Programs may read and
-//! write the file all the time.
+//! The MDT moves one piece at a time; the work between the pieces (pace, progress, going on after an interruption) is here. Programs may
+//! read and write the file all the time.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! Nodemaps: what hosts may do that are not trusted fully.
+//! Nodemaps: the rights of hosts that are not trusted fully.
 
 use brindle_types::{Code, Fault, Result};
 use brindle_wire::mgs::id_map::{

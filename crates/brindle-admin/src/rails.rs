@@ -1,4 +1,4 @@
-//! Rails of servers, where they have several: which are reached from here.
+//! Rails of servers that have several: which rails are reached from here.
 
 use std::collections::BTreeMap;
 

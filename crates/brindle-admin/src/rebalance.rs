@@ -1,8 +1,8 @@
 //! Moving files from OSTs that are fuller than the others to those that are emptier, while programs use them.
 //!
-//! How full each OST should be is known from the start ([`surplus`]); files are moved off the fuller ones until as many bytes
-//! are copied. Where they go is the MDT's choice, by space. Only files whose bytes lie in single stripes are moved: one that is
-//! spread over several OSTs is in nobody's way for long, and new ones are placed by space.
+//! The target fullness of each OST is computed at the start ([`surplus`]); files are moved off the fuller OSTs until as many
+//! bytes are copied. The MDT chooses the new OSTs, by space. Only files whose bytes lie in single stripes are moved: a file
+//! that is spread over several OSTs is no burden to any of them for long, and new files are placed by space.
 
 use brindle_types::{Result, Role, TargetId};
 use brindle_wire::map::Map;

@@ -1,4 +1,5 @@
-//! Moves of copies: `brindle target replica move`. The MGS carries a move out by itself; here is how far it is.
+//! Moves of copies: `brindle target replica move`. The MGS carries a move out by itself; this module reports
+//! its progress.
 
 use brindle_types::units::format_bytes;
 use brindle_types::{Code, Fault, FsName, Result, TargetId};

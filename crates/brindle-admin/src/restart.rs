@@ -6,7 +6,7 @@
 //! -> copies are in sync again -> what was moved comes back -> the next host
 //! ```
 //!
-//! A host that does not come back ends it: the hosts behind it go on as they are.
+//! If a host does not come back, the restart ends: the remaining hosts go on as they are.
 
 use brindle_types::{Code, Fault, Result, Role, TargetId};
 use brindle_wire::mgs::hosts::{HostInfo, RestartHostReq};

@@ -1,4 +1,4 @@
-//! The servers of a file system, asked in bounded time; a fault says who did not answer and why.
+//! Requests to the servers of a file system, in bounded time; a fault says which server did not answer and why.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Shared targets: on devices that two hosts reach, of which one serves and the other stands by.
+//! Shared targets, on devices that two hosts reach: one host serves and the other stands by.
 
 use brindle_types::{Code, Fault, FsName, Result, TargetId};
 use brindle_wire::mgs::shared::{

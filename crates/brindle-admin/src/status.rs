@@ -1,4 +1,4 @@
-//! Is everything well, what is not, what to do: a file system as its targets tell of it.
+//! The health of a file system: whether all is well, the problems, and their remedies, as the targets report them.
 
 use std::collections::{BTreeMap, BTreeSet};
 

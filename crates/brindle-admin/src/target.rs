@@ -1,7 +1,7 @@
 //! Targets of a file system: listing them, draining and removing an OST, the index of a new one.
 //!
-//! An OST that leaves is drained first: the MGS notes it, the MDTs know it (from then on nothing new comes there), a job moves
-//! its files ([`crate::drain`]). Only when the MDTs count no file on it is it taken out of the map.
+//! An OST that leaves is drained first: the MGS notes it, the MDTs hear of it (from then on they place nothing new there), and
+//! a job moves its files ([`crate::drain`]). The OST is taken out of the map only when the MDTs count no file on it.
 
 use brindle_types::{Code, Fault, FsName, Result, Role, TargetId};
 use brindle_wire::map::{Map, TargetEntry, TargetState};

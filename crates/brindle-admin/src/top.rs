@@ -1,6 +1,6 @@
 //! `brindle top`: who asks the servers of a file system for what, by job, user, client or target.
 //!
-//! Servers count since a row began ([`brindle_net::usage`]); two looks one after the other give what happens each second.
+//! Servers count since a row began ([`brindle_net::usage`]); two looks one after the other give the rates.
 
 use std::collections::BTreeMap;
 

@@ -144,7 +144,7 @@ fn words_of(arguments: &[u8]) -> Vec<String> {
 }
 
 fn program_of(words: &[String]) -> &str {
-    // Some say more about themselves there: `mfsmount (mounted on: /mnt)`.
+    // A program may say more about itself there: `mfsmount (mounted on: /mnt)`.
     let path = words.first().map(|word| word.split(" (").next().unwrap_or(word)).unwrap_or_default();
     path.rsplit('/').next().unwrap_or(path)
 }

@@ -19,16 +19,16 @@ use crate::inodes::Inode;
 
 /// How long reads are gathered before the MDT is told.
 const GATHER_MS: u64 = 5_000;
-/// How often is looked whether it is time.
+/// Interval of the checks whether the time has come.
 const LOOK_EVERY_MS: u64 = 1_000;
-/// Most files that are noted. Beyond them reads are noted when there is room again.
+/// Most files that are noted. Beyond this number reads are noted when there is space again.
 const WAITING_MAX: usize = 1 << 16;
 /// How long told reads are remembered, at least: the MDT syncs its log within a second, and a power cut before the sync takes them. The
 /// session's lease is renewed more often, so a held lease proves that the MDT has lived that long.
 const TOLD_KEPT_MS: u64 = 10_000;
-/// A file that is read and written all the time is noted so often.
+/// Interval at which a file that is read and written all the time is noted.
 const AGAIN_MS: u64 = 60_000;
-/// How often open files with pages of the kernel are looked at: it reads those without telling anybody.
+/// Interval of the checks of open files with pages of the kernel: the kernel reads those pages without telling the mount.
 const PAGES_EVERY_MS: u64 = 3_600_000;
 
 /// When the next read of a file is to be noted. The default: at once.
@@ -55,7 +55,7 @@ impl AccessDue {
         self.is_old(now) || has_changed && !was_noted
     }
 
-    /// Whether the time that is known has grown so old that any use of the file changes it.
+    /// Whether the known time is so old that any use of the file changes it.
     fn is_old(&self, now: Mono) -> bool {
         now >= self.from
     }
@@ -66,7 +66,7 @@ impl AccessDue {
     }
 }
 
-/// A read that the MDT is to be told of.
+/// A read that is to be reported to the MDT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Noted {
     at: Time,
@@ -75,7 +75,7 @@ pub(crate) struct Noted {
 
 type Batch = Vec<(Ino, Noted)>;
 
-/// Reads that were told, and when and in which era of the session.
+/// Reported reads, with the time and the era of the session.
 struct Told {
     at: Mono,
     era: u64,
@@ -95,16 +95,16 @@ struct Inner {
     waiting: BTreeMap<Ino, Noted>,
     /// When the first of them was noted.
     since: Option<Mono>,
-    /// Being told at this moment.
+    /// Reads that are being reported at this moment.
     sending: BTreeMap<Ino, Noted>,
     /// At most [`WAITING_MAX`] files.
     told: VecDeque<Told>,
-    /// The era in which the MDT was one of a release that keeps no access times.
+    /// The era in which the MDT was of a release that keeps no access times.
     off_in: Option<u64>,
 }
 
 impl Accesses {
-    /// Notes a read; whether there was room.
+    /// Notes a read; returns whether there was space.
     fn note(&self, ino: Ino, read: Noted, now: Mono) -> bool {
         let mut inner = self.inner.lock();
         if inner.waiting.len() >= WAITING_MAX && !inner.waiting.contains_key(&ino) {
@@ -127,7 +127,7 @@ impl Accesses {
         waiting.or(sending).or(last)
     }
 
-    /// The time was not set: what was forgotten counts, unless there was a later read.
+    /// The time was not set: the forgotten read counts again, unless there was a later read.
     fn remember(&self, ino: Ino, read: Noted, now: Mono) {
         let mut inner = self.inner.lock();
         if inner.waiting.len() < WAITING_MAX {
@@ -142,7 +142,8 @@ impl Accesses {
         Some(read.at)
     }
 
-    /// The next files to tell of, if their time has come; the caller says what came of it. `is_held`: the lease of the session.
+    /// The next files to report, if their time has come; the caller reports the outcome. `is_held`: whether the lease of the session is
+    /// held.
     fn take(&self, now: Mono, era: u64, is_held: bool, at_once: bool) -> Batch {
         let mut inner = self.inner.lock();
         inner.untell(now, era, is_held);
@@ -167,7 +168,7 @@ impl Accesses {
         batch
     }
 
-    /// Ends the batch that was taken: it was told in an era, or could not be.
+    /// Ends the batch that was taken: it was reported in an era, or could not be reported.
     fn sent(&self, files: Batch, now: Mono, era: u64, outcome: Result<(), Fault>) {
         let mut inner = self.inner.lock();
         let still = |inner: &mut Inner, ino: &Ino| inner.sending.remove(ino).is_some();
@@ -180,7 +181,7 @@ impl Accesses {
                     Code::UnknownOp => inner.off_in = Some(era),
                     // The client has ended, or another request would be refused likewise.
                     Code::Shutdown | Code::InvalidArgument => {}
-                    // No more than were taken out: the list stays bounded.
+                    // The list stays bounded: at most as many come back as were taken out.
                     _ => files.into_iter().for_each(|(ino, read)| inner.tell_again(ino, read, now)),
                 }
             }
@@ -221,7 +222,7 @@ impl Client {
     /// The kernel may have read pages of a file through a handle until now.
     pub(crate) fn note_pages(&self, handle: &Handle) {
         if handle.has_pages.load(Ordering::Relaxed) {
-            // Of contents that change it asks for new pages.
+            // For contents that change the kernel asks for new pages.
             self.note_if(handle, |due, now, _| due.is_old(now));
         }
     }
@@ -241,8 +242,8 @@ impl Client {
         }
     }
 
-    /// A program has opened a file with these flags: whether it leaves the time of the last access as it is (O_NOATIME). Of pages that are
-    /// kept from an earlier open nobody tells this mount that they are read, so such an open counts as a read.
+    /// Whether an open with these flags leaves the time of last access as it is (O_NOATIME). The mount does not hear of reads from pages
+    /// that were kept from an earlier open, so such an open counts as a read.
     pub fn opened_by_program(&self, open: &crate::Opened, keeps_atime: bool) {
         let Ok(handle) = self.handles.get(open.handle) else { return };
         handle.keeps_atime.store(keeps_atime, Ordering::Relaxed);
@@ -252,7 +253,7 @@ impl Client {
         }
     }
 
-    /// The next read is noted if it changes the time of the last access that an answer has told.
+    /// Notes the next read only if it changes the time of last access that an answer has brought.
     pub(crate) fn access_is_due_by(&self, inode: &Inode, attr: &Attr) {
         let now = self.seams.now();
         let Some(time) = self.clock.time(now).filter(|_| self.config.switches.access_times) else { return };
@@ -262,7 +263,7 @@ impl Client {
         state.access_due = AccessDue::by(&Attr { atime: last, ..attr.clone() }, time, now, state.contents);
     }
 
-    /// Attributes with the time of a read that the MDT may not have been told.
+    /// Attributes with the time of a read that was perhaps not reported to the MDT.
     pub fn with_last_access(&self, mut attr: Attr) -> Attr {
         if let Some(at) = self.accesses.last(attr.ino)
             && access_counts(attr.atime, (attr.mtime, attr.ctime), at)
@@ -272,7 +273,8 @@ impl Client {
         attr
     }
 
-    /// Notes that a program here is about to set the time of the last access. Returns the read for [`Client::remember_access`], if that fails.
+    /// Notes that a program here is about to set the time of last access. Returns the forgotten read for [`Client::remember_access`], in
+    /// case the call fails.
     pub(crate) fn forget_access(&self, ino: Ino) -> Option<Noted> {
         self.accesses.forget(ino)
     }
@@ -299,7 +301,7 @@ impl Client {
     /// Tells the MDT of reads whose time has come, or of all.
     pub(crate) async fn tell_accesses(&self, at_once: bool) {
         let _telling = self.accesses.telling.lock().await;
-        // A mount that goes on reading does not keep this from coming to its end.
+        // A mount that goes on reading does not keep this loop from ending.
         for _ in 0..=WAITING_MAX / ACCESSES_MAX {
             let era = self.session.era();
             let is_held = self.session.is_held();
@@ -360,7 +362,7 @@ mod tests {
         let noted = AccessDue::noted(at(50), 3);
         assert!(!noted.is_due(at(51), 3) && noted.is_due(at(50 + day_ms), 3));
         assert!(AccessDue::default().is_due(at(0), 0));
-        // Pages that the kernel has count by their age alone.
+        // Pages of the kernel count by their age alone.
         let a_day_later = at(50 + day_ms);
         assert!(
             noted.is_due(at(50 + AGAIN_MS), 4) && !noted.is_old(at(49 + day_ms)) && noted.is_old(a_day_later)
@@ -404,14 +406,14 @@ mod tests {
     fn what_was_forgotten_for_a_time_that_was_not_set_counts() {
         let accesses = Accesses::default();
         assert_eq!(accesses.forget(F), None);
-        // The read was told already.
+        // The read was already reported.
         accesses.note(F, read(1), at(0));
         let batch = accesses.take(at(1), 1, true, true);
         accesses.sent(batch, at(2), 1, Ok(()));
         assert_eq!(accesses.forget(F), Some(read(1)));
         accesses.remember(F, read(1), at(3));
         assert_eq!(accesses.take(at(4), 1, true, true), [(F, read(1))]);
-        // Being told at this moment.
+        // The read is being reported at this moment.
         assert_eq!(accesses.forget(F), Some(read(1)));
         accesses.note(F, read(2), at(5));
         accesses.remember(F, read(1), at(6));

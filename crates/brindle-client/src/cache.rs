@@ -17,7 +17,7 @@ const VERSIONS_MAX: usize = 1 << 16;
 /// has forgotten them already.
 pub type Forgetting = Option<BoxFuture<'static, ()>>;
 
-/// Completes when all of this is done.
+/// Completes when all of these are done.
 pub(crate) fn all_of(parts: impl IntoIterator<Item = Forgetting>) -> Forgetting {
     let left: Vec<BoxFuture<'static, ()>> = parts.into_iter().flatten().collect();
     if left.is_empty() {
@@ -32,25 +32,25 @@ pub(crate) fn all_of(parts: impl IntoIterator<Item = Forgetting>) -> Forgetting 
 
 /// The keeper of pages: the kernel above a mount, a model of it in the simulator, nobody above a library.
 pub trait KernelCache: Send + Sync + 'static {
-    /// Drops kept pages of a range (`len_bytes` is `u64::MAX` for all that follows); completes when they are gone.
-    /// The client has left out what is being read at this moment, so this never waits for a READ that was in flight
-    /// when it began.
+    /// Drops kept pages of a range (`len_bytes` is `u64::MAX` for the rest of the file); completes when they are gone. The client has
+    /// left out ranges that are being read, so the call never waits for a READ that was in flight when it began.
     fn invalidate(&self, ino: Ino, offset: u64, len_bytes: u64) -> BoxFuture<'static, ()>;
 
-    /// Has the size of a file asked for, if it is kept; completes when the new one is known, or cannot be had. A kernel that keeps
-    /// a size from before a cut, and reads at two places behind it at once, may take the first page for longer than it is.
+    /// Has the kernel ask for the size of a file, if the kernel keeps it; completes when the new size is known, or cannot be had. If a
+    /// kernel keeps a size from before a truncate, and reads at two places after it at once, it may take the first page for longer than
+    /// it is.
     fn refresh_size(&self, _ino: Ino) -> BoxFuture<'static, ()> {
         Box::pin(std::future::ready(()))
     }
 
-    /// Completes when whatever programs closed before of this file has been released, with its locks; also what the kernel has not told
-    /// of yet.
+    /// Completes when all earlier closes of this file have been released, with their locks, also closes that the kernel has not yet
+    /// told of.
     fn closed(&self, _ino: Ino) -> BoxFuture<'static, ()> {
         Box::pin(std::future::ready(()))
     }
 
-    /// Drops the attributes that are kept of an inode, and those that are just being answered. Waits for no request, and never blocks:
-    /// where a thread is just taking in an answer the rest is left to the future.
+    /// Drops the kept attributes of an inode, and attributes in answers under way. Waits for no request, and never blocks: if a thread
+    /// is just taking in an answer, the returned future does the rest.
     fn forget_attr(&self, _ino: Ino) -> Forgetting {
         None
     }
@@ -65,7 +65,8 @@ pub trait KernelCache: Send + Sync + 'static {
         None
     }
 
-    /// Completes when no names are kept any more in these directories (in any, for `None`), whose leases are given up already.
+    /// Completes when no names are kept any more in these directories (in any directory, for `None`). Their leases are given up
+    /// already.
     fn names_gone(&self, _dirs: Option<Vec<Ino>>) -> BoxFuture<'static, ()> {
         Box::pin(std::future::ready(()))
     }
@@ -101,9 +102,9 @@ struct Versions {
 /// A version that an open has found.
 struct Found {
     version: Pair,
-    /// Never used twice: what was forgotten is not taken for the same version, found again.
+    /// Number that is never used twice: a forgotten version is not taken for the same version, found again.
     number: u64,
-    /// Pages of other versions are gone.
+    /// Whether pages of other versions are gone.
     has_returned: bool,
 }
 
@@ -123,7 +124,7 @@ impl Versions {
 }
 
 impl KeptVersions {
-    /// Whether pages kept so far are of `version`. If not, they are of none any more.
+    /// Whether pages kept so far are of `version`. If not, they have no version any more.
     pub fn keep(&self, ino: Ino, version: Pair) -> bool {
         let mut versions = self.versions.lock();
         let is_kept = versions.get(ino, version).is_some_and(|found| found.has_returned);
@@ -144,14 +145,14 @@ impl KeptVersions {
         }
     }
 
-    /// An open that got this number has returned: pages of other versions are gone.
+    /// An open that got this number has returned: the kernel has dropped pages of other versions.
     pub fn returned(&self, ino: Ino, number: u64) {
         if let Some(found) = self.versions.lock().found.get_mut(&ino) {
             found.has_returned |= found.number == number;
         }
     }
 
-    /// Pages kept so far are of no version any more.
+    /// Pages kept so far lose their version.
     pub fn forget(&self, ino: Ino) {
         self.versions.lock().found.remove(&ino);
     }

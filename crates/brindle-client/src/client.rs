@@ -96,9 +96,9 @@ pub struct MountConfig {
     pub host: String,
     /// Mount point, for people.
     pub mount: String,
-    /// Mechanisms that it does without.
+    /// Mechanisms of the mount.
     pub switches: Switches,
-    /// Whether every write(2) is as one to a file opened with O_SYNC.
+    /// Whether every write(2) is treated like a write to a file opened with O_SYNC.
     pub sync: bool,
     /// Longest time that an OST may be unreachable before a call to it fails; `None`: calls wait without
     /// limit.
@@ -123,10 +123,10 @@ pub struct Client {
     /// Files that were read.
     pub(crate) accesses: Accesses,
     pub(crate) locks: Locks,
-    /// The next number of an append by several.
+    /// The next number of an append at a place of the MDT.
     pub(crate) append_numbers: AtomicU64,
     pub(crate) kept: Arc<Budget>,
-    /// Budget of bytes that are fetched before they are asked for, and of long pieces of them.
+    /// Budget of readahead bytes, and of long pieces among them.
     pub(crate) ahead: Arc<Budget>,
     pub(crate) pieces: Arc<Budget>,
     pub(crate) grants: Arc<Grants>,
@@ -255,13 +255,13 @@ impl Client {
         }
     }
 
-    /// Tells who keeps pages of our files. Called once, before the first open.
+    /// Sets the keeper of pages of our files. Called once, before the first open.
     pub fn set_cache(&self, cache: Arc<dyn KernelCache>) {
         self.dirs.set_kernel(cache.clone());
         *self.cache.write() = cache;
     }
 
-    /// Says goodbye: reports and closes what is open, ends the session, stops everything. Calls fail from now on.
+    /// Says goodbye to the MDT: reports and closes open files, ends the session, stops everything. Calls fail from now on.
     pub async fn unmount(&self) {
         self.flush_all_behind().await;
         let goodbye = async {
@@ -273,7 +273,7 @@ impl Client {
             // wait for it.
             join(join_all(closing), self.return_grants()).await;
             self.tell_accesses(true).await;
-            // And what was closed a moment ago.
+            // Files that were closed a moment ago, too.
             for inode in self.inodes.all() {
                 inode.wait_until(|state| state.closing == 0).await;
             }
@@ -285,8 +285,8 @@ impl Client {
         self.stop();
     }
 
-    /// Leaves what the OSTs have granted to the next client. An OST that does not hear of it keeps it for the session until it
-    /// takes that for idle.
+    /// Returns the grants of the OSTs. An OST that does not get the message keeps the grant for the session until the session
+    /// counts as idle.
     async fn return_grants(&self) {
         let options = Options { only_as: Some(self.session.identity()), ..Options::default() };
         let unused = self.grants.take_unused();

@@ -1,9 +1,9 @@
 //! Objects that the last writer of a file left unsynced when it closed the file, with the boot term of their OST then. If a
 //! power cut takes such writes, a later sync of the file reports the loss, by whatever handle.
 //!
-//! OSTs sync dirty data by themselves, within 5 s if they are not too busy. Some time after the close the client asks them for
-//! a sync, which mostly costs nothing. If the boot term is still the one of the close, the object is then synced. If it
-//! differs, the object may have lost what was written, and the file counts as one that lost bytes.
+//! OSTs sync dirty data by themselves, within 5 s if they are not too busy. A while after the close the client asks them for a
+//! sync, which mostly costs nothing. If the boot term is still the one of the close, the object is then synced. If it differs,
+//! the object may have lost what was written, and the file counts as one that lost bytes.
 //!
 //! The table is bounded; files beyond the bound are forgotten. For files whose contents lie in the MDT, `inodes.rs` keeps the
 //! last change.
@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use crate::Client;
 use crate::inodes::Inode;
 
-/// OSTs sync what is dirty within 5 s; after this time a closed file hardly needs a sync any more.
+/// OSTs sync dirty data within 5 s; after this time a closed file hardly needs a sync any more.
 const OSTS_SYNC_WITHIN_MS: u64 = 10_000;
 /// Interval of the search for objects whose time is over.
 const LOOK_EVERY_MS: u64 = 2_500;
@@ -46,7 +46,7 @@ pub(crate) struct ClosedUnsynced {
 }
 
 impl ClosedUnsynced {
-    /// Adds an object. An earlier write of it that is still here counts on.
+    /// Adds an object. An earlier entry for it stays in force.
     pub fn add(&self, object: ObjectId, left: ClosedObject) {
         let mut objects = self.objects.lock();
         let term = objects.get(&object).map_or(left.term, |before| before.term.min(left.term));
@@ -61,7 +61,7 @@ impl ClosedUnsynced {
         self.objects.lock().get(object).copied()
     }
 
-    /// All of them, by OST.
+    /// All objects, by OST.
     pub fn by_ost(
         &self,
         wanted: impl Fn(&ClosedObject) -> bool,
@@ -85,7 +85,7 @@ impl ClosedUnsynced {
         by_ost
     }
 
-    /// An object is known to be synced, or its loss was told; not what was left of it since.
+    /// Notes that an object is synced, or that its loss was reported. An object left unsynced since then stays.
     pub fn forget(&self, object: &ObjectId, left: ClosedObject) {
         let mut objects = self.objects.lock();
         if objects.get(object) == Some(&left) {
@@ -93,7 +93,7 @@ impl ClosedUnsynced {
         }
     }
 
-    /// A file was emptied here: what lay in its objects is of no interest any more.
+    /// Notes that a file was emptied here: its objects do not matter any more.
     pub fn forget_file(&self, ino: Ino) {
         let first = |ino| ObjectId { ino, generation: Pair::ZERO, stripe: 0 };
         let mut objects = self.objects.lock();
@@ -105,7 +105,7 @@ impl ClosedUnsynced {
 }
 
 impl Client {
-    /// The last writer of a file closes it, or has lost its session: what is not synced is remembered.
+    /// Remembers unsynced objects: the last writer of a file closes it, or has lost its session.
     pub(crate) fn note_left_unsynced(&self, inode: &Inode) {
         if planted("client_forgets_what_it_closed") {
             return;
@@ -123,8 +123,8 @@ impl Client {
         }
     }
 
-    /// An OST has told its boot term, after whatever of these objects it still had was synced: they are forgotten, and those
-    /// that were written under another term are lost. Returns what is said of the first.
+    /// Takes in the boot term of an OST after a sync of the given objects. The objects are forgotten; objects that were
+    /// written under another term are lost. Returns the fault for the first lost one.
     pub(crate) fn settle_left(&self, objects: &[(ObjectId, ClosedObject)], boot_term: u32) -> Option<Fault> {
         let mut first = None;
         for (object, left) in objects {
@@ -137,7 +137,7 @@ impl Client {
         first
     }
 
-    /// Asks the OSTs whether they can have synced what was left a while ago, for as long as the mount lives.
+    /// Asks the OSTs whether they have synced the objects that were left a while ago, as long as the mount lives.
     pub(crate) async fn look_after_left(&self) {
         while !self.session.is_ended() {
             self.seams.sleep_ms(LOOK_EVERY_MS).await;
@@ -151,7 +151,7 @@ impl Client {
                     due.iter().for_each(|(object, left)| self.closed_unsynced.forget(object, *left));
                     continue;
                 }
-                // Objects that are synced already cost nothing. The next fsync tells of a loss.
+                // A sync of synced objects costs nothing. The next fsync reports a loss.
                 let synced = self.seams.timeout_ms(ANSWER_WITHIN_MS, self.sync_left(ost, &due)).await;
                 if let Some(Err(fault)) = synced {
                     tracing::debug!(ost, %fault, "of what was closed unsynced");

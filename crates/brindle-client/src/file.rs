@@ -30,13 +30,13 @@ use crate::inodes::{Inode, LayoutSnapshot};
 const IN_FLIGHT_MAX: usize = 16;
 /// Most bytes of one request to an OST.
 pub(crate) const RPC_BYTES_MAX: u64 = 4 << 20;
-/// First and longest pause before an I/O whose layout was old is tried again.
+/// First and longest pause before an I/O with an old layout is tried again.
 const RETRY_MIN_MS: u64 = 1;
 const RETRY_MAX_MS: u64 = 200;
 
-/// Runs `work` with a bounded number in flight; the outcomes in the order in which they came. All that run are polled
-/// whenever one can go on: they are few, and a set that knows which one (`FuturesUnordered`) wakes its own task once after
-/// the first round, which costs a switch of threads for each write and read.
+/// Runs `work` with a bounded number in flight; returns the outcomes in the order in which they came. All futures in flight
+/// are polled whenever one can go on: they are few. A set that knows which one (`FuturesUnordered`) wakes its own task once
+/// after the first round, which costs a thread switch for each write and read.
 pub(crate) async fn gather<T: Send>(work: Vec<BoxFuture<'_, T>>) -> Vec<T> {
     let mut done = Vec::with_capacity(work.len());
     let mut waiting = work.into_iter();
@@ -68,7 +68,7 @@ pub(crate) async fn try_gather<T: Send>(work: Vec<BoxFuture<'_, Result<T, Fault>
 /// Paces and bounds the tries of an I/O that meets changes of the layout.
 #[derive(Default)]
 pub(crate) struct Tries {
-    /// Layouts that were old.
+    /// Number of tries that met an old layout.
     old: u32,
     /// Number of times that other OSTs were chosen since bytes were last written: one after the other
     /// refused.
@@ -93,8 +93,8 @@ impl Client {
         }
     }
 
-    /// If `fault` says that the layout or an epoch was old: waits a little, has it fetched, and lets the caller try
-    /// again. Everything else is the caller's answer.
+    /// If `fault` says that the layout or an epoch was old: waits a little, fetches the layout, and lets the caller try
+    /// again. Any other fault is returned to the caller.
     pub(crate) async fn retry(&self, inode: &Inode, tries: &mut Tries, fault: Fault) -> Result<(), Fault> {
         match fault.code {
             Code::StaleLayout => {}

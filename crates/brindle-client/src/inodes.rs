@@ -50,11 +50,11 @@ pub(crate) struct Inode {
     pub reads: Arc<Reads>,
     /// Bytes that were read ahead.
     pub chunks: Mutex<Chunks>,
-    /// Held over an append: alone at our own end and in the MDT, beside others at places of the MDT.
+    /// Held over an append. An append at our own end or in the MDT holds it alone; appends at places of the MDT share it.
     pub append: tokio::sync::RwLock<()>,
-    /// Held while the layout is fetched or changed, so that one asks for all.
+    /// Held while the layout is fetched or changed, so that one caller asks for all.
     pub relayout: tokio::sync::Mutex<()>,
-    /// Held over an fsync, so that the next one covers what came meanwhile.
+    /// Held over an fsync, so that the next fsync covers all writes that came meanwhile.
     pub syncing: tokio::sync::Mutex<()>,
     /// Signalled when [`State::background`], [`State::appending`], [`State::changing`], [`State::rewriting`]
     /// or [`State::closing`] go down, when an entry of [`State::behind`] or [`State::drops`] is over, or when
@@ -75,34 +75,34 @@ pub(crate) struct State {
     pub cached: bool,
     /// Whether this session is the sole writer: then its end is the file's.
     pub exclusive: bool,
-    /// Layout and epochs must be fetched before the next I/O.
+    /// Whether layout and epochs must be fetched before the next I/O.
     pub stale: bool,
-    /// The size must be asked for, whatever leases there are.
+    /// Whether the size must be asked for, whatever leases are held.
     pub size_stale: bool,
     /// The file has at least this size, and exactly this one while [`State::size_exact`].
     pub size_bytes: u64,
-    /// The highest end of what the MDT has got from this client since [`State::notices`] was last counted up: answers to older questions
-    /// do not know it. The value counts while we are the sole writer; such an answer may make us the sole writer.
+    /// The highest end of the bytes that the MDT has got from this client since [`State::notices`] was last counted up. Answers to older
+    /// requests do not include these bytes. The value counts while we are the sole writer; such an answer may make us the sole writer.
     pub small_end: u64,
-    /// All contents, while they lie in the MDT and nobody writes.
+    /// All contents of the file, while they lie in the MDT and nobody writes.
     pub inline: Option<Bytes>,
-    /// Changes that the MDT was not told yet.
+    /// Changes that were not reported to the MDT yet.
     pub pending: Pending,
     /// Start of the last write, by the MDT's clock.
     pub written_at: Option<Time>,
-    /// Bytes whose writes were acknowledged to programs and that the OSTs do not have yet.
+    /// Write-behind: acknowledged bytes that the OSTs do not have yet.
     pub behind: WriteBuffer,
     /// Unsynced writes by stripe.
     pub unsynced: BTreeMap<Stripe, Unsynced>,
-    /// Allocated bytes of the objects that answered since we are the sole writer, by stripe.
+    /// Allocated bytes by stripe, of the objects that have answered since we became the sole writer.
     pub allocated: BTreeMap<Stripe, u64>,
-    /// The body of the file if no object of it was there before we became the sole writer: those that we did not write are none.
+    /// The body of the file, if it had no objects when we became the sole writer: then only objects that we have written exist.
     pub made_body: Option<Pair>,
     /// Owners whose limits count for writes.
     pub owners: Option<Owners>,
-    /// The project of the file, where limits of projects have made the mount ask since the last open.
+    /// The project of the file. `None` unless limits of projects have made the mount ask since the last open.
     pub project: Option<KnownProject>,
-    /// In this range every block of the file was there, or was charged to its owners; and how often that was forgotten.
+    /// Range in which every block is allocated, or was charged to its owners. The other field counts how often the range was forgotten.
     pub dense: Range<u64>,
     pub dense_voids: u64,
     /// Allocated bytes of the file at its last close by a writer. `None` unless every object reported its allocation.
@@ -113,18 +113,17 @@ pub(crate) struct State {
     pub changes: u64,
     /// Counts notices.
     pub notices: u64,
-    /// Counts those of cuts by others.
+    /// Counts notices of truncates by other clients.
     pub cuts: u64,
-    /// Truncate epoch of the last of them that was told of: ends are those of after it.
+    /// Highest truncate epoch that a notice of a truncate has reported: ends are from after that truncate.
     pub cut_told: Pair,
-    /// Counts what may have changed the contents, by whomever: changes of this client when they begin and end, and orders to
-    /// drop pages.
+    /// Counts possible changes of the contents by any client: changes of this client when they begin and end, and orders to drop pages.
     pub contents: u64,
     /// Last change of the contents that the MDT made for this client and that no fsync has covered.
     pub changed: Option<Pair>,
-    /// The MDT has restarted: the next answer tells whether a power cut took changes from it.
+    /// The MDT has restarted: the next answer shows whether a power cut took changes from it.
     pub recheck: bool,
-    /// A power cut took acknowledged changes, and the handles were not told yet.
+    /// A power cut took acknowledged changes, and the handles do not know yet.
     pub lost: bool,
     /// End up to which this client had written the file when it last gave its handles back.
     pub closed_end: Option<ClosedEnd>,
@@ -134,15 +133,15 @@ pub(crate) struct State {
     pub appending: Option<u64>,
     /// Invalidations that page writebacks left to the background.
     pub background: usize,
-    /// Changes of the size by this client that the MDT has not answered: its kernel writes no page back meanwhile.
+    /// Changes of the size by this client that the MDT has not answered. Meanwhile the kernel of this client writes no page back.
     pub cutting: usize,
     /// Changes of objects under way.
     pub changing: usize,
-    /// The bytes are about to be moved or cut, for so many callers: none are buffered.
+    /// Number of callers that are about to move or cut the bytes. While it is not 0, writes are not buffered.
     pub converting: usize,
-    /// The body of the file while it lies in the MDT, if it is being moved and what is buffered of it has room where it goes.
+    /// The body of the file while it lies in the MDT, if the file is being moved and the OSTs have space for its buffered bytes.
     pub outgrows: Option<Pair>,
-    /// Whether bytes that an OST lost wait to be written again. No change begins until that is done.
+    /// Callers that wait to write lost bytes again. No change begins until they have done so.
     pub rewriters: usize,
     /// Whether bytes that an OST lost are being written again.
     pub rewriting: bool,
@@ -152,16 +151,16 @@ pub(crate) struct State {
     pub drops: Drops,
     /// Handles that can write.
     pub writers: usize,
-    /// Calls of programs that change contents, since the last time that the last handle that can write was closed; and how often that
-    /// was.
+    /// System calls that changed the contents since the file last had no writable handle; and how many times the file came to have no
+    /// writable handle.
     pub calls: usize,
     pub last_closes: u64,
-    /// Counts ends of sessions: calls of before are in no count any more.
+    /// Counts ends of sessions. Calls from before the last end are in no other counter.
     pub session_ends: u64,
-    /// Calls left behind by killed programs; they come before any write of others. Also changes that were
-    /// given up because an OST is away ([`Abandoned`]).
+    /// Calls that killed programs have left under way; they come before any write of others. Also changes that were given up because an
+    /// OST is away ([`Abandoned`]).
     pub abandoned: usize,
-    /// When a read is to be noted.
+    /// When a read is to be noted for the time of last access.
     pub access_due: AccessDue,
     /// Handles that are closed here and that the MDT is not known to have taken back.
     pub closing: usize,
@@ -176,7 +175,7 @@ pub(crate) struct ClosedEnd {
 }
 
 impl ClosedEnd {
-    /// Whether it is about these contents, and nobody has cut them since.
+    /// Whether the end is of these contents, and no client has cut them since.
     fn is_of(&self, body: Pair, truncate_epoch: Pair) -> bool {
         (self.body, self.truncate_epoch) == (body, truncate_epoch)
     }
@@ -185,14 +184,14 @@ impl ClosedEnd {
 /// An append under way at a place that the MDT gives.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlacedAppend {
-    /// The session with which it ends.
+    /// The session with which the append ends.
     pub session: Identity,
     pub len_bytes: u64,
     /// Reserved offset while bytes are being written there, with the truncate epoch of the reservation.
     pub writing_at: Option<(u64, Pair)>,
 }
 
-/// Taken before a question to the MDT, so that the answer is not trusted if a notice came in between.
+/// Taken before a request to the MDT. If a notice came between request and answer, the answer is not trusted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked {
     notices: u64,
@@ -234,7 +233,7 @@ impl Inode {
         self.state.lock()
     }
 
-    /// Before a question whose answer carries rights, sizes or epochs.
+    /// Taken before a request whose answer carries rights, sizes or epochs.
     pub fn asked(&self) -> Asked {
         Asked { notices: self.lock().notices }
     }
@@ -244,15 +243,15 @@ impl Inode {
         self.lock().snapshot()
     }
 
-    /// Whether what was found under `snapshot` is what the file holds: it was neither moved nor cut since. (Of an object that was given up
-    /// meanwhile an OST knows nothing, and tells a hole.)
+    /// Whether bytes that were read under `snapshot` are still the file's: the file was neither moved nor cut since. (An OST does not know
+    /// an object that was given up meanwhile, and answers a hole.)
     pub fn is_still(&self, snapshot: &LayoutSnapshot) -> bool {
         let epochs =
             |snapshot: &LayoutSnapshot| (snapshot.ticket.layout_epoch, snapshot.ticket.truncate_epoch);
         self.snapshot().is_some_and(|now| epochs(&now) == epochs(snapshot))
     }
 
-    /// Waits until `done` holds of the state; for what [`Inode::quiet`] tells.
+    /// Waits until `done` holds of the state, for changes that [`Inode::quiet`] signals.
     pub async fn wait_until(&self, done: impl Fn(&State) -> bool) {
         self.wait_then(done, |_| {}).await;
     }
@@ -296,8 +295,8 @@ impl State {
         })
     }
 
-    /// The contents as the OSTs have them under `snapshot`, for bytes that are kept; `None` when that is not what an I/O would
-    /// see now, and while this client changes them, or has not sent all that it has changed.
+    /// The contents as the OSTs have them under `snapshot`, for bytes that are kept. `None` if an I/O would now see other contents, if
+    /// this client changes them, or if it has not sent all its changes.
     pub fn seen(&self, snapshot: &LayoutSnapshot) -> Option<Seen> {
         let ours = self.changing > 0 || self.cutting > 0 || self.rewriting || !self.behind.is_empty();
         let now = self
@@ -306,17 +305,17 @@ impl State {
         (!ours).then_some(Seen { contents: self.contents, body: now.layout.body, ticket: now.ticket })
     }
 
-    /// Whether programs were told of changes that the MDT may not know of.
+    /// Whether programs got answers for changes that the MDT may not know.
     pub fn has_news(&self) -> bool {
         self.pending.due() || !self.behind.is_empty()
     }
 
-    /// Whether `size_bytes` is the size, not only a lower bound of it.
+    /// Whether `size_bytes` is the exact size, not only a lower bound.
     pub fn size_exact(&self) -> bool {
         (self.cached || self.exclusive) && !self.size_stale
     }
 
-    /// Takes in layout and epochs, and when nothing crossed the answer also its size. Never gives a right.
+    /// Takes in layout and epochs. If no notice crossed the answer, takes in its size too. Never gives a right.
     pub fn take_grant(&mut self, asked: Asked, grant: &OpenGrant, size_bytes: Option<u64>) {
         if self.recheck && !self.crossed(asked) {
             self.recheck = false;
@@ -348,8 +347,8 @@ impl State {
             self.void_dense();
             self.unsynced.values_mut().for_each(Unsynced::drop_bytes);
             if self.cut_told < grant.truncate_epoch {
-                // The cut was made while we had no handle at the MDT, or is our own, or a notice will tell of
-                // it. Ends from before it do not count any more.
+                // The truncate was made while we had no handle at the MDT, or is our own, or a notice will report it. Ends from before the
+                // truncate do not count any more.
                 self.pending.cut(0);
             }
             self.small_end = 0;
@@ -367,8 +366,8 @@ impl State {
         }
     }
 
-    /// A restarted MDT may be at an earlier state than the one that we were told of: a power cut took what nobody had
-    /// synced. Then we go back to its state, and what was written upon the lost one is lost with it.
+    /// A restarted MDT may be at an earlier state than the one that we know: a power cut took unsynced changes. The client then goes back
+    /// to the MDT's state, and loses the writes that were made upon the lost state.
     fn go_back_to(&mut self, grant: &OpenGrant) {
         let layout = self.layout.as_deref().is_some_and(|old| old.epoch > grant.layout.epoch);
         let contents = self.changed.is_some_and(|own| own > grant.changed);
@@ -400,14 +399,14 @@ impl State {
         self.changed = self.changed.filter(|own| Some(*own) > changed);
     }
 
-    /// The last writer closes the file: what its objects have allocated is known until somebody opens it again.
+    /// The last writer closes the file: the allocation of its objects is known until somebody opens it again.
     pub fn count_allocated(&mut self) {
-        // Calls that killed programs left under way may allocate more.
+        // Calls that killed programs have left under way may allocate more.
         let is_quiet = self.calls + self.abandoned == 0;
         self.counted = self.allocated_bytes().filter(|_| is_quiet);
     }
 
-    /// The rights that an open, a create or a reclaim gives; none if a notice crossed it.
+    /// The rights that an open, a create or a reclaim gives; none if a notice crossed the answer.
     pub fn take_mode(&mut self, asked: Asked, grant: &OpenGrant) {
         self.counted = None;
         let good = !self.crossed(asked);
@@ -432,13 +431,12 @@ impl State {
         }
     }
 
-    /// The grant of a handle that was declared again after a restart; whether pages may still be kept. A right that was
-    /// not declared is not given.
+    /// Takes in the grant of a handle that was reclaimed after a restart. Returns whether pages may still be kept. A right that was not
+    /// declared is not given.
     pub fn reclaimed(&mut self, asked: Asked, grant: &OpenGrant) -> bool {
         let (was_cached, was_exclusive) = (self.cached, self.exclusive);
         let (epoch_before, was_stale) = (self.truncate_epoch, self.stale);
-        // The grant counts even if a notice has crossed it: no other answer of the restarted MDT can have
-        // come before.
+        // The grant counts even if a notice has crossed it: the restarted MDT cannot have given any other answer before.
         self.recheck = false;
         self.go_back_to(grant);
         self.take_grant(asked, grant, None);
@@ -448,13 +446,14 @@ impl State {
         }
         self.exclusive &= was_exclusive;
         self.size_stale |= !self.exclusive;
-        // The restart may have interrupted the cut of this epoch: an OST that is still to be asked would cut what is written under
-        // it. Whoever asks for the layout waits for the end of that. (It may have come with another handle of the file.)
+        // The restart may have interrupted the truncate of this epoch. An OST that has not made it yet would cut bytes that are written
+        // under the epoch. A caller that asks for the layout waits for the end of the truncate. (The epoch may have come with another
+        // handle of the file.)
         self.stale |= was_stale || self.truncate_epoch > epoch_before;
         self.cached
     }
 
-    /// Marks the state as doubtful: there may be changes of which no notice has told us.
+    /// Marks the state as doubtful: there may be changes without a notice to us.
     pub fn doubt(&mut self) {
         self.noticed();
         // The answer of the MDT was lost. If it gave a right, the MDT will recall it when it has to.
@@ -464,15 +463,15 @@ impl State {
         self.recheck = true;
     }
 
-    /// A client writes, or is about to: kept pages do not count any more.
+    /// Another client writes, or is about to: kept pages do not count any more.
     pub fn no_longer_cached(&mut self) {
         self.contents += u64::from(self.cached);
         self.cached = false;
         self.inline = None;
     }
 
-    /// Others may write from now on, and what they write must not be overwritten with what was written here before;
-    /// whether the right was held.
+    /// Gives up the exclusive right, and returns whether it was held. Other clients may write from now on, and older bytes of this client
+    /// must not overwrite theirs.
     pub fn no_longer_exclusive(&mut self) -> bool {
         self.unsynced.values_mut().for_each(Unsynced::drop_bytes);
         self.allocated.clear();
@@ -481,7 +480,7 @@ impl State {
         std::mem::take(&mut self.exclusive)
     }
 
-    /// The size as the MDT told it; our own end counts while we are the sole writer.
+    /// Takes in the size that the MDT returned; our own end counts while we are the sole writer.
     pub fn take_size(&mut self, asked: Asked, size_bytes: u64) {
         if self.crossed(asked) {
             return;
@@ -491,7 +490,7 @@ impl State {
         self.size_bytes = if self.exclusive { size_bytes.max(own_end) } else { size_bytes };
     }
 
-    /// For [`State::closed_end`] of whoever opens the file next.
+    /// The end for [`State::closed_end`] at the next open of the file.
     fn left_end(&self) -> Option<ClosedEnd> {
         // Without a layout nothing was asked since the last close, so the old end still counts.
         let Some(layout) = &self.layout else { return self.closed_end };
@@ -506,9 +505,9 @@ impl State {
         (end_bytes > 0).then_some(ClosedEnd { end_bytes, body, truncate_epoch })
     }
 
-    /// The MDT has opened the file, `size_bytes` long at that moment. If that is less than this client had told it before, of the same
-    /// contents and with no cut since, a power cut has taken what it was told: what lies in the objects behind it is of no file.
-    /// (Not to be asked of a size alone: without its epochs it may be one after a cut that we have not heard of.)
+    /// Compares the size at an open with the end that this client had reported before. If the MDT's size is smaller, with the same
+    /// contents and no truncate since, a power cut has taken the report; bytes in the objects after that size belong to no file. (A size
+    /// alone must not be compared: without its epochs it may be from after a truncate that we have not heard of.)
     pub fn compare_end(&mut self, grant: &OpenGrant, size_bytes: u64) {
         let is_same = |left: &ClosedEnd| left.is_of(grant.layout.body, grant.truncate_epoch);
         if self.closed_end.filter(is_same).is_some_and(|left| size_bytes < left.end_bytes) {
@@ -517,12 +516,12 @@ impl State {
         }
     }
 
-    /// The end of what programs were told is written and the servers do not have.
+    /// The end of acknowledged writes that the servers do not have.
     pub fn behind_end(&self) -> u64 {
         self.layout.as_ref().map_or(0, |layout| self.behind.end_bytes(layout.body))
     }
 
-    /// The MDT has taken bytes up to `end_bytes`, and had the file at `size_bytes` then.
+    /// Notes that the MDT has taken bytes up to `end_bytes`; the file had `size_bytes` then.
     pub fn wrote_at_mdt(&mut self, asked: Asked, end_bytes: u64, size_bytes: u64) {
         self.inline = None;
         if self.crossed(asked) || self.cutting > 0 {
@@ -535,13 +534,13 @@ impl State {
         }
     }
 
-    /// The last handle that can write is closed: calls under way are those of programs that were killed.
+    /// Notes that the last writable handle is closed: calls under way are calls of killed programs.
     pub fn abandon_calls(&mut self) {
         self.abandoned += std::mem::take(&mut self.calls);
         self.last_closes += 1;
     }
 
-    /// The session is over, and no OST takes anything of it any more: nobody needs to wait for the calls under way.
+    /// Notes that the session is over, and that no OST takes anything of it any more: the calls under way need not be waited for.
     pub fn forget_calls(&mut self) {
         (self.calls, self.abandoned) = (0, 0);
         self.session_ends += 1;
@@ -552,14 +551,14 @@ impl State {
         self.contents += 1;
     }
 
-    /// Takes in the answer to a cut or an extension of the file by this client.
+    /// Takes in the answer to a truncate or an extension of the file by this client.
     pub fn take_cut(&mut self, asked: Asked, grant: Option<&OpenGrant>, size_bytes: u64) {
         let is_known = grant.is_some_and(|grant| grant.truncate_epoch <= self.truncate_epoch);
         if let Some(grant) = grant {
             self.take_grant(asked, grant, None);
         }
         if is_known {
-            // Fetched meanwhile with the layout; what was written since lies behind the cut.
+            // The epoch was fetched meanwhile with the layout; later writes are from after the truncate.
             self.size_stale = true;
             self.inline = None;
         } else {
@@ -587,7 +586,7 @@ impl State {
         self.noticed();
     }
 
-    /// Times were set: reports of writes made before change none.
+    /// Times were set: reports of earlier writes do not change them.
     pub fn take_attr_epoch(&mut self, epoch: Pair) {
         if epoch > self.attr_epoch {
             self.attr_epoch = epoch;
@@ -595,12 +594,12 @@ impl State {
         }
     }
 
-    /// Whether a notice came since.
+    /// Whether a notice came since the request.
     pub fn crossed(&self, asked: Asked) -> bool {
         self.notices != asked.notices
     }
 
-    /// A notice came: what is being asked is not to be trusted.
+    /// Notes a notice: answers to present requests are not to be trusted.
     pub fn noticed(&mut self) {
         self.notices += 1;
         self.void_dense();
@@ -613,18 +612,19 @@ impl State {
         self.layout.as_deref().is_some_and(|now| now.body == snapshot.layout.body)
     }
 
-    /// Whether the file may have been cut since `snapshot`.
+    /// Whether the file may have been truncated since `snapshot`.
     fn may_be_cut_since(&self, snapshot: &LayoutSnapshot) -> bool {
         self.told_of_cut_since(snapshot) || self.truncate_epoch != snapshot.ticket.truncate_epoch
     }
 
-    /// Whether somebody's cut was told of since `snapshot`, made or given up: what was written under it may have been taken by an
-    /// OST before that or after it. (A cut of our own that was made is no question: an OST took it before, or refused it.)
+    /// Whether another client's truncate was reported since `snapshot`, made or given up. An OST may have cut bytes that were written
+    /// under `snapshot` before the truncate or after it. (A completed truncate of our own is no case: an OST took the write before it, or
+    /// refused the write.)
     pub fn told_of_cut_since(&self, snapshot: &LayoutSnapshot) -> bool {
         self.cuts != snapshot.cuts
     }
 
-    /// An object was changed and not synced; its bytes are kept if there is a budget and room in it.
+    /// Notes an unsynced change of an object; the bytes are kept if there is a budget with space for them.
     pub fn changed(
         &mut self,
         snapshot: &LayoutSnapshot,
@@ -660,8 +660,8 @@ impl State {
         self.size_bytes = self.size_bytes.max(end_bytes);
     }
 
-    /// A write of a stripe was synced under a boot term of its OST, and with it the whole object: so is what had been written to it
-    /// when that was sent (`mark`: [`State::changes`] then), if nothing of it was lost before.
+    /// Notes that a write of a stripe was synced under a boot term of its OST, and with it the whole object. Earlier writes of the object,
+    /// up to `mark` ([`State::changes`] when the write was sent), are then synced too, if none of them was lost before.
     pub fn synced_with(&mut self, stripe: Stripe, boot_term: u32, mark: u64) {
         let Some(unsynced) = self.unsynced.get_mut(&stripe) else { return };
         if unsynced.plan(boot_term) == Plan::Nothing && unsynced.synced(mark) {
@@ -669,8 +669,8 @@ impl State {
         }
     }
 
-    /// Bytes up to `end_bytes` are in the file that no caller was told of. Not those of an append at our own end: the next try
-    /// begins where this one did.
+    /// Notes that the file has bytes up to `end_bytes` without an answer to any caller. An append at our own end is excepted: the next try
+    /// begins at the same offset.
     pub fn reserved(&mut self, snapshot: &LayoutSnapshot, end_bytes: u64) {
         if !self.may_be_cut_since(snapshot) && self.same_body(snapshot) && self.appending.is_none() {
             self.pending.reserve(end_bytes);
@@ -678,13 +678,13 @@ impl State {
         }
     }
 
-    /// Whether the MDT's counters have what this client has written, as soon as its reports are told.
+    /// Whether the MDT's counters include all that this client has written, once its reports are delivered.
     pub fn reports_allocated(&self) -> bool {
         let is_inline = self.layout.as_ref().is_some_and(|layout| layout.inline);
         is_inline || self.allocated_bytes().is_some()
     }
 
-    /// Allocated bytes of the file, if all its objects have told theirs since nobody else writes it.
+    /// Allocated bytes of the file, if all its objects have reported theirs since no other client writes it.
     pub fn allocated_bytes(&self) -> Option<u64> {
         let layout = match self.exclusive {
             true => self.layout.as_deref()?,

@@ -16,7 +16,7 @@ use tokio::sync::Semaphore;
 
 use crate::{Cancel, Client, Ctx};
 
-/// Lock calls that wait at the MDT at once; each takes a credit of the connection. More of them ask again and again.
+/// Most lock calls that wait at the MDT at once; each takes a credit of the connection. Further calls ask again and again.
 const WAITS_MAX: usize = 96;
 /// Interval at which such calls ask again.
 const ASK_EVERY_MS: u64 = 50;
@@ -32,7 +32,7 @@ type Ranges = BTreeMap<u64, (u64, LockKind, u32)>;
 /// Locks held, and requests under way.
 pub(crate) struct Locks {
     held: Mutex<BTreeMap<Key, Ranges>>,
-    /// Owners that are gone, and whose locks stay until what they have written and given up can lie over nobody's bytes any more.
+    /// Owners that are gone. Their locks stay until no given-up write of theirs can lie over anybody's bytes any more.
     leaving: Mutex<BTreeSet<Key>>,
     next_request: AtomicU64,
     waits: Semaphore,
@@ -50,7 +50,7 @@ impl Default for Locks {
 }
 
 impl Locks {
-    /// Takes in a lock that was set or given up.
+    /// Takes in a lock that was set or unlocked.
     fn note(&self, ino: Ino, lock: &LockState) {
         let key = (ino, lock.space, lock.owner);
         let mut held = self.held.lock();
@@ -79,10 +79,10 @@ impl Locks {
         touched.map(part).collect()
     }
 
-    /// A request for `lock` is about to be sent: what the MDT may give up before it answers is remembered no more.
+    /// A request for `lock` is about to be sent: locks that the MDT may give up before it answers are removed from the record.
     fn weaken(&self, ino: Ino, lock: &LockState) {
         let before = self.held_in(ino, lock);
-        // A request for more than is held may be refused, and leaves then what there was.
+        // A request for more than is held may be refused, and then leaves the held locks as they are.
         let is_sure = covers(&before, lock);
         for held in before {
             let kind = match (lock.kind, lock.space) {
@@ -96,12 +96,12 @@ impl Locks {
         }
     }
 
-    /// Whether the owner holds anything.
+    /// Whether the owner holds any lock.
     fn holds(&self, ino: Ino, space: LockSpace, owner: u64) -> bool {
         self.held.lock().contains_key(&(ino, space, owner))
     }
 
-    /// All locks that are held, to declare them again.
+    /// All locks held, to be reclaimed.
     pub fn all(&self) -> Vec<(Ino, LockState)> {
         let held = self.held.lock();
         let locks = held.iter().flat_map(|(key, ranges)| ranges.iter().map(move |r| (*key, r)));
@@ -118,14 +118,14 @@ impl Locks {
     }
 }
 
-/// Whether these parts of it, in order, are all of a range.
+/// Whether these parts of a range, in order, cover all of it.
 fn covers(parts: &[LockState], range: &LockState) -> bool {
     let has_no_gap = parts.windows(2).all(|pair| pair[0].end.checked_add(1) == Some(pair[1].start));
     let begins = parts.first().is_some_and(|part| part.start == range.start);
     has_no_gap && begins && parts.last().is_some_and(|part| part.end == range.end)
 }
 
-/// Removes a range from what is held, cutting ranges that reach out of it.
+/// Removes a range from the held locks, and cuts locks that reach out of it.
 fn cut_out(ranges: &mut Ranges, range: RangeInclusive<u64>) {
     let (start, end) = range.into_inner();
     let touched: Vec<u64> =
@@ -147,7 +147,7 @@ impl Client {
         Ok(self.mds.ask(&GetLockReq { ino, lock }).await?.conflict)
     }
 
-    /// Sets or gives up a lock. With `wait` until it can be had, or until the caller gives up: `Interrupted` then, and
+    /// Sets or gives up a lock. With `wait` the call waits until the lock can be had, or until the caller gives up: `Interrupted` then, and
     /// the lock is not held.
     pub async fn set_lock(&self, ctx: &Ctx, ino: Ino, lock: LockState, wait: bool) -> Result<(), Fault> {
         self.settle_under(ctx, ino, &lock).await?;
@@ -176,7 +176,7 @@ impl Client {
         }
     }
 
-    /// Whether a lock for writing would go to others while what was written and given up under it may still come to lie over their bytes.
+    /// Whether a lock for writing would go to others while given-up writes under it may still come to lie over their bytes.
     fn gives_up_unsettled(&self, ino: Ino, lock: &LockState) -> bool {
         let has_abandoned = || self.inodes.get(ino).is_some_and(|inode| inode.lock().abandoned > 0);
         lock.kind != LockKind::Write
@@ -184,8 +184,8 @@ impl Client {
             && has_abandoned()
     }
 
-    /// Waits until a lock may be given up, and until locks of an earlier owner of the same number are. `Interrupted` if the caller gives
-    /// up, `OstUnreachable` where an OST of the file is given up: the lock is held as before.
+    /// Waits until a lock may be given up, and until locks of an earlier owner of the same number are given up. `Interrupted` if the caller
+    /// gives up, `OstUnreachable` if an OST of the file is given up: the lock is held as before.
     async fn settle_under(&self, ctx: &Ctx, ino: Ino, lock: &LockState) -> Result<(), Fault> {
         let key = (ino, lock.space, lock.owner);
         let is_leaving = || self.locks.leaving.lock().contains(&key);
@@ -202,13 +202,13 @@ impl Client {
         waited.unwrap_or_else(|| Err(Fault::new(Code::Interrupted)))
     }
 
-    /// Whether an owner holds anything on a file.
+    /// Whether an owner holds a lock on a file.
     pub fn holds_locks(&self, ino: Ino, space: LockSpace, owner: u64) -> bool {
         self.locks.holds(ino, space, owner)
     }
 
-    /// Gives up everything that an owner holds on a file; no call if that is nothing. A program that closes a file, or ends, does not wait for
-    /// an OST that is away: its locks stay until what it has given up is settled, and go then.
+    /// Gives up all locks that an owner holds on a file; makes no call if there are none. A program that closes a file, or ends, does not
+    /// wait for an OST that is away: its locks stay until its given-up writes are settled, and go then.
     pub async fn drop_locks(&self, ctx: &Ctx, ino: Ino, space: LockSpace, owner: u64) -> Result<(), Fault> {
         if !self.locks.holds(ino, space, owner) {
             return Ok(());
@@ -261,8 +261,8 @@ impl Client {
         if let Some(done) = ctx.cancel.until(&mut asking).await {
             return done.map(drop);
         }
-        // The waiter itself says how it ended: cancelled, or granted just before. Asked again and again, because after
-        // a restart of the MDT the cancellation can arrive before the request.
+        // The waiter itself says how it ended: cancelled, or granted just before. The cancellation is repeated, because after a restart of
+        // the MDT it can arrive before the request.
         loop {
             let cancel = CancelLockReq { ino, request: request.request };
             let cancelling = async {
@@ -300,7 +300,7 @@ mod tests {
         assert!(locks.all().is_empty());
     }
 
-    /// Locks that would be declared after a restart of the MDT: others may hold the rest by then.
+    /// Locks that would be reclaimed after a restart of the MDT: others may hold the rest by then.
     #[test]
     fn what_the_mdt_may_give_up_is_not_declared_while_it_is_asked_to() {
         let ino = Ino(5);

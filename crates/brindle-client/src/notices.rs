@@ -23,8 +23,7 @@ use crate::cache::KernelCache;
 use crate::file::write_behind::NOTICE_WAIT_MS;
 use crate::inodes::{Inode, Wanted};
 
-/// Longest wait of a recall for an append of our own. Then the recall is answered with the end that the
-/// append will have.
+/// Longest wait of a recall for an append of our own. After it the recall is answered with the end that the append will have.
 const APPEND_WAIT_MS: u64 = 2_000;
 
 /// Longest wait of a recall until the MDT has taken back handles that are closed here.
@@ -51,7 +50,7 @@ impl NotifyHandler for Notices {
             let (tell, told) = oneshot::channel();
             client.seams().clone().spawn("client.notice", async move {
                 let answer = client.answer_notice(&frame).await;
-                // An error says that the connection has ended.
+                // An error means that the connection has ended.
                 let _ = tell.send(answer);
             });
             let ended = || Err(Fault::new(Code::Bug).why("the answer to a notice was given up"));
@@ -96,7 +95,7 @@ impl Client {
                 let notice: ClosedNotice = decode_body(&frame.body)?;
                 let cache = self.cache.read().clone();
                 cache.closed(notice.ino).await;
-                // No program has that one open.
+                // The open handle is a spare, which no program has.
                 self.drop_spare(notice.ino);
                 self.given_back(notice.ino).await;
                 Ok(ack(frame, &notice, ClosedAck {}))
@@ -162,8 +161,8 @@ impl Client {
             return RecallAck { report: None, later: true };
         }
         if notice.recall == Recall::Exclusive {
-            // Old bytes under way must not come to lie over those of whoever writes next. If their OST keeps them waiting for
-            // longer than a lease, this session is ended, and they are refused.
+            // Old bytes under way must not come to lie over bytes of the next writer. If their OST keeps them waiting for longer
+            // than a lease, this session is ended, and the bytes are refused.
             inode.wait_until(|state| !state.rewriting).await;
         }
         if notice.recall == Recall::Exclusive
@@ -176,17 +175,17 @@ impl Client {
             // A page that was changed through a mapping waits for an OST that is away.
             return RecallAck { report: None, later: true };
         }
-        // The report is due even without the right: a close that the MDT has not taken carries writes that
-        // were made under it.
+        // The report is due even without the right: a close that the MDT has not taken carries writes that were made under the
+        // right.
         let asked = notice.recall == Recall::Exclusive;
         let report = asked.then(|| inode.lock().tell_report()).flatten();
         RecallAck { report, later: false }
     }
 
-    /// Others may append from now on: what we began at our own end is finished, or its place is told.
+    /// Lets other clients append from now on: an append that we began at our own end is finished, or its place is reported.
     async fn give_up_append(&self, inode: &Inode) {
         let finished = inode.wait_until(|state| state.appending.is_none());
-        // When the time is up the place of the append is part of the report; the bytes follow.
+        // When the time is up the report includes the place of the append; the bytes follow.
         let _ = self.seams.timeout_ms(APPEND_WAIT_MS, finished).await;
         let mut state = inode.lock();
         if let Some(end_bytes) = state.appending {
@@ -214,7 +213,7 @@ impl Client {
             let mut state = inode.lock();
             state.stale = true;
             state.size_stale = true;
-            // The file may have been put into another one.
+            // The file may have been moved to another project.
             state.project = None;
             let is_cut = notice.drop_from < u64::MAX;
             state.cuts += u64::from(is_cut);
@@ -232,7 +231,7 @@ impl Client {
         LayoutAck { report, later: !gone }
     }
 
-    /// Bytes of the file are about to be copied: changes under way end, and are made durable. Less than a lease is spent on it:
+    /// Prepares a copy of the file's bytes: waits for changes under way, and makes them durable. The wait is shorter than a lease:
     /// an OST that is away must not cost us the session.
     ///
     /// Work that has begun continues whatever becomes of the answer: old bytes that are being written again must not land when
@@ -242,7 +241,7 @@ impl Client {
         let Some(this) = self.this.upgrade() else { return false };
         let begun = self.seams.now();
         let snapshot = loop {
-            // Under the layout that is known: the MDT tells no other until the bytes are where they go.
+            // The known layout counts: the MDT announces no other until the bytes are at their new place.
             if !self.rest_behind_within(&inode, SETTLE_WAIT_MS).await {
                 return false;
             }
@@ -267,12 +266,12 @@ impl Client {
                 None => Ok(()),
             };
             settling.lock().settling = false;
-            // After a long wait nobody listens any more.
+            // After a long wait the receiver is gone.
             let _ = tell.send(durable.is_ok());
         });
         let settled = matches!(self.seams.timeout_ms(SETTLE_WAIT_MS, told).await, Some(Ok(true)));
         if !settled {
-            // The epoch may be one that is refused by now.
+            // The epoch may be refused by now.
             self.seams.spawn("client.settle", async move { drop(this.snapshot(&inode).await) });
         }
         settled
@@ -283,7 +282,7 @@ impl Client {
         let sent = self.flush_behind_within(&inode, NOTICE_WAIT_MS).await;
         let mut state = inode.lock();
         if !sent {
-            // An OST is away. The size that programs were told counts; the bytes follow.
+            // An OST is away. The acknowledged size counts; the bytes follow.
             let end_bytes = state.behind_end();
             state.pending.reserve(end_bytes);
         }
@@ -294,10 +293,10 @@ impl Client {
         ReportAck { report }
     }
 
-    /// Drops the pages of a range that the kernel keeps, except those that are being read: they are fetched again. Waits
-    /// for no change of the size by this client: the kernel lets go of no changed page before that is answered, and two
-    /// clients that cut one file would wait for each other (rule 10 of `docs/design/001-mixed-state.md`). Then the pages
-    /// go all the same, a little later.
+    /// Drops the pages of a range that the kernel keeps, except pages that are being read: these are fetched again. The call does
+    /// not wait for a change of the size by this client: the kernel releases no changed page before that change is answered, and
+    /// two clients that truncate one file would wait for each other (rule 10 of `docs/design/001-mixed-state.md`). In that case the
+    /// pages go a little later.
     pub(crate) async fn invalidate(&self, inode: &Inode, range: Range<u64>) {
         inode.lock().contents += 1;
         let free = inode.reads.invalidate(range).await;
@@ -318,7 +317,7 @@ impl Client {
 }
 
 impl Client {
-    /// Has pages of a file dropped that are kept now, in the background ([`Drops`]).
+    /// Drops the present pages of a file, in the background ([`Drops`]).
     pub(crate) fn want_pages_dropped(&self, inode: &Arc<Inode>, range: Range<u64>) -> Wanted {
         let (wanted, begins) = inode.lock().drops.want(&range);
         if let Some(this) = self.this.upgrade().filter(|_| begins) {
@@ -351,18 +350,18 @@ impl Client {
         }
     }
 
-    /// Drops pages of a range and waits for so many milliseconds. Returns whether the pages are gone.
+    /// Drops pages of a range and waits for at most so many milliseconds. Returns whether the pages are gone.
     pub(crate) async fn pages_dropped_within(&self, inode: &Arc<Inode>, range: Range<u64>, ms: u64) -> bool {
         let wanted = self.want_pages_dropped(inode, range);
         let gone = inode.wait_until(|state| state.drops.is_over(wanted));
         self.seams.timeout_ms(ms, gone).await.is_some()
     }
 
-    /// An operation has changed contents or size of a file, and whoever keeps its pages was told that it has not: as after a change
-    /// by another client they go, and the size is asked for.
+    /// An operation has changed contents or size of a file, although the kernel was told that it had failed. As after a change by
+    /// another client, the pages are dropped and the size is asked for.
     pub async fn changed_unseen(&self, ino: Ino) {
         self.kept_versions.forget(ino);
-        // Without a handle nobody reads: the next open finds no version, and the pages go.
+        // Without a handle nobody reads: the next open finds no version, and drops the pages.
         let Some(inode) = self.inodes.get(ino) else { return };
         // Pages that cannot be written back yet go later.
         self.pages_dropped_within(&inode, 0..u64::MAX, NOTICE_WAIT_MS).await;

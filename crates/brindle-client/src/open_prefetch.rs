@@ -20,14 +20,14 @@ use crate::handles::Handle;
 /// Spares of a mount, and the contents that come with them.
 const SPARES_MAX: usize = 2048;
 const SPARES_BYTES_MAX: usize = 16 << 20;
-/// A spare that nobody has used for so long is given back.
+/// A spare that was unused for this long is given back.
 const SPARE_AGE_MS: u64 = 5_000;
 /// Files that may be opened ahead for each file that had to be asked for, and for each that was not.
 const AHEAD_OF_ASKED: usize = 16;
 const AHEAD_OF_FOUND: usize = 2;
-/// Fewer are not worth a request.
+/// Fewer files are not worth a request.
 const AHEAD_MIN: usize = 32;
-/// Opened ahead in a directory before it has shown that they are used; from then on this many times what was used.
+/// Files opened ahead in a directory before any of them was used. From then on, multiple of the files that were used.
 const TRIAL: usize = OPENS_AHEAD_MAX;
 const OPENED_FOR_EACH_USED: usize = 4;
 /// Directories whose use is remembered.
@@ -70,7 +70,7 @@ struct Use {
     credit: usize,
     opened: usize,
     used: usize,
-    /// Some are being opened.
+    /// Whether handles are being opened.
     busy: bool,
 }
 
@@ -129,7 +129,7 @@ impl OpenPrefetch {
         used.opened += count;
     }
 
-    /// Whether a file has one.
+    /// Whether a file has a spare.
     pub fn has(&self, ino: Ino) -> bool {
         self.inner.lock().spares.contains_key(&ino)
     }

@@ -26,14 +26,14 @@ use crate::{Client, Ctx};
 
 /// Validity of a quota reservation: half of the time after which the MDT gives it to others.
 const TRUSTED_MS: u64 = 10_000;
-/// Owners that are remembered; of those with nothing under way the rest is asked for again.
+/// Most owners that are remembered; of owners with nothing under way the rest is asked for again.
 const OWNERS_MAX: usize = 4096;
-/// Objects have blocks of that size, bytes in the MDT lie in sectors.
+/// Block size of objects; bytes in the MDT lie in sectors.
 const BLOCK_BYTES: u64 = 4096;
 const SECTOR_BYTES: u64 = 512;
-/// Most that is charged at once: more than a limit can be, and little enough that sums do not overflow.
+/// Most bytes that are charged at once: more than a limit can be, and small enough that sums do not overflow.
 const GROWTH_MAX_BYTES: u64 = 1 << 52;
-/// Pause before it is asked again what could not be known. Each time an OST is waited for, and others wait behind that.
+/// Pause before an unanswered question is repeated. Each question waits for an OST, and others wait behind it.
 const ASK_AGAIN_MS: u64 = 1_000;
 /// Interval within which the log reports only one refusal of an owner.
 const REFUSAL_LOGGED_EVERY_MS: u64 = 60_000;
@@ -59,7 +59,7 @@ impl std::fmt::Display for Owner {
 }
 
 impl Owner {
-    /// The option of `lfs quota` that shows it.
+    /// The option of `lfs quota` that shows this kind.
     fn option(self) -> String {
         match self {
             Owner::User(id) => format!("-u {id}"),
@@ -74,12 +74,12 @@ impl Owner {
 pub(crate) struct Owners {
     pub uid: u32,
     pub gid: u32,
-    /// `None` where it does not count, or is not known.
+    /// `None` where the project does not count, or is not known.
     pub project: Option<u32>,
 }
 
 impl Owners {
-    /// Owners that the attributes tell.
+    /// Owners by the attributes of a file.
     pub fn of(attr: &Attr) -> Owners {
         Owners { uid: attr.uid, gid: attr.gid, project: None }
     }
@@ -100,11 +100,11 @@ impl Owners {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KnownProject {
     id: u32,
-    /// [`QuotaReservations::forgotten`] at that time: it counts until that changes.
+    /// [`QuotaReservations::forgotten`] at that time: the project counts until that number changes.
     forgotten: u64,
 }
 
-/// The rooms of a mount.
+/// The quota reservations of a mount.
 #[derive(Default)]
 pub(crate) struct QuotaReservations {
     /// Serial number of the limits, as the MDT told it last: 0 where there are no limits.
@@ -112,7 +112,7 @@ pub(crate) struct QuotaReservations {
     /// Number of times that all reservations were forgotten.
     forgotten: AtomicU64,
     rooms: Mutex<BTreeMap<Owner, Room>>,
-    /// The project that the MDT told last, a guess for the next file.
+    /// The project of the MDT's last answer, a guess for the next file.
     last_project: AtomicU32,
     /// Only one caller asks at a time; the others take from the bytes that it gets.
     asking: tokio::sync::Mutex<()>,
@@ -123,7 +123,7 @@ struct Room {
     given: Given,
     /// Bytes taken that are not at an OST yet.
     held_bytes: u64,
-    /// Bytes at OSTs since the last question, in files of which no client knows the allocated bytes.
+    /// Bytes at OSTs since the last question, in files whose allocated bytes no client knows.
     uncounted_bytes: u64,
     /// Time at which the log last reported a refused write.
     refusal_logged: Option<Mono>,
@@ -151,7 +151,7 @@ impl Given {
     }
 }
 
-/// Room that is taken for bytes of a file; held until it is dropped.
+/// Room taken for bytes of a file; held until this value is dropped.
 pub(crate) struct Charge {
     limits: Arc<QuotaReservations>,
     owners: Owners,
@@ -273,7 +273,7 @@ impl QuotaReservations {
     }
 }
 
-/// Reason why nothing is taken of a reservation that the MDT gave.
+/// Reason why no bytes are taken of a reservation that the MDT gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Declined {
     /// The reservation was given under other limits, or to another session.
@@ -282,7 +282,7 @@ enum Declined {
     TooLittle,
 }
 
-/// Takes room of all of them, or of none if one has too little.
+/// Takes room of all owners, or of none if one has too little.
 fn take(rooms: &mut BTreeMap<Owner, Room>, owners: Owners, bytes: u64, now: Mono) -> bool {
     let has = |owner: Owner| rooms.get(&owner).is_some_and(|room| room.given.has(bytes, now));
     if !owners.each().all(has) {
@@ -309,7 +309,7 @@ struct Asked {
 }
 
 impl Room {
-    /// Only what has a limit is asked for again, and told.
+    /// Only owners with a limit are asked for again, and reported.
     fn add_uncounted(&mut self, bytes: u64) {
         if !matches!(self.given, Given::Unlimited) {
             self.uncounted_bytes = self.uncounted_bytes.saturating_add(bytes);
@@ -322,7 +322,7 @@ impl Room {
 }
 
 impl Charge {
-    /// Takes in another one of the same owners, or gives it back.
+    /// Takes in a further reservation of the same owners, or gives it back.
     pub fn join(&mut self, mut other: Charge) -> Result<(), Charge> {
         if self.owners != other.owners {
             return Err(other);
@@ -331,7 +331,7 @@ impl Charge {
         Ok(())
     }
 
-    /// The bytes have arrived; whether this client's reports tell what they have allocated.
+    /// Notes that the bytes have arrived. Returns whether this client's reports include their allocation.
     pub fn arrived(self, is_reported: bool) {
         if !is_reported {
             let mut rooms = self.limits.rooms.lock();
@@ -355,14 +355,14 @@ impl Drop for Charge {
 /// Limits that count for a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bound {
-    /// QuotaReservations count.
+    /// Quota reservations count.
     Limited,
-    /// Root writes, or the bytes were charged before.
+    /// No limits: root writes, or the bytes were charged before.
     Free,
 }
 
 impl Bound {
-    /// Limits for a call. Pages that the kernel writes back have no user.
+    /// Limits that count for a call. Pages that the kernel writes back have no user.
     pub fn of(ctx: &Ctx, page: bool) -> Bound {
         if ctx.cred.uid == 0 && !page { Bound::Free } else { Bound::Limited }
     }
@@ -373,7 +373,7 @@ impl Bound {
 pub(crate) enum Growth {
     /// Bytes of a range that have no blocks yet.
     Range(Range<u64>),
-    /// Bytes at a place that is not known yet.
+    /// Bytes at an unknown place.
     Anywhere(u64),
 }
 
@@ -456,7 +456,7 @@ struct Told {
 }
 
 impl Told {
-    /// Forgets it if blocks of the file may have gone since.
+    /// Forgets the range if blocks of the file may have gone since.
     fn check(&mut self, state: &State) {
         if self.voids != state.dense_voids {
             *self = Told { dense: 0..0, voids: state.dense_voids };
@@ -468,7 +468,7 @@ impl Told {
 enum Answer {
     /// The bytes were taken; `None`: none are needed.
     Taken(Option<Charge>),
-    /// QuotaReservations, owner or file changed meanwhile: it is to be asked again.
+    /// Reservations, owner or file changed meanwhile: the question must be repeated.
     Void,
     /// The room is smaller than wanted.
     Short {
@@ -502,7 +502,7 @@ impl Client {
         Ok(Some(charge))
     }
 
-    /// Takes room, and asks the MDT for it where that is needed; `OverQuota` where there is none.
+    /// Takes room, and asks the MDT for more if that is needed; `OverQuota` if there is none.
     pub(crate) async fn room(
         &self,
         inode: &Inode,
@@ -549,7 +549,7 @@ impl Client {
         }
     }
 
-    /// Has sent what is buffered of files that share an owner with this one.
+    /// Sends buffered bytes of files that share an owner with this one.
     async fn send_held(&self, inode: &Inode) {
         let Some(owners) = self.limits.owners_or_guess(&inode.lock()) else { return };
         let shares = |inode: &Arc<Inode>| {
@@ -595,7 +595,7 @@ impl Client {
         let has_too_little = |given: &Option<u64>| given.is_some_and(|given| given < wanted_bytes);
         let short = owners.each().zip(&given).find(|(_, given)| has_too_little(given));
         let short = short.map(|(owner, _)| owner);
-        // Blocks may have gone since it was asked where they are.
+        // Blocks may have gone since the MDT was asked where they are.
         let is_old = state.dense_voids != voids;
         let dense_end = room.dense_end.filter(|end| *end == 0 || !is_old);
         told.check(&state);
@@ -649,12 +649,12 @@ impl Client {
         Ok(QuotaFileRoomResp { project: 0, room: Some(room) })
     }
 
-    /// A write for which room was taken has come to its end; `has_arrived`: all of it is at the OSTs.
+    /// Ends a write for which room was taken; `has_arrived`: all of it is at the OSTs.
     pub(crate) fn room_used(&self, inode: &Inode, charge: Option<Charge>, has_arrived: bool) {
         let Some(charge) = charge else { return };
         let mut state = inode.lock();
         if !has_arrived {
-            // Some of the bytes may have arrived, and nobody knows which.
+            // A part of the bytes may have arrived, and it is unknown which.
             state.void_dense();
         }
         let is_reported = state.reports_allocated();

@@ -24,26 +24,25 @@ use futures_util::future::Shared;
 
 use crate::unsynced::Room;
 
-/// No chunk reaches over a multiple of this: so each lies in one object of a usual layout, and comes in one piece.
+/// No chunk crosses a multiple of this length: each chunk lies in one object of a usual layout, and comes in one piece.
 pub(crate) const CHUNK_BYTES: u64 = 1 << 20;
-/// Longer reads are far enough by themselves.
+/// Longer reads need no readahead.
 const READ_BYTES_MAX: u64 = CHUNK_BYTES / 2;
-/// Of longer reads with gaps between them the gaps are not fetched.
+/// Between longer reads with gaps the gaps are not fetched.
 const STEP_BYTES_MAX: u64 = 128 << 10;
 /// Most long pieces that are fetched ahead for a handle; never more than it has read.
 const PIECES_AHEAD_MAX: u64 = 4;
-/// Most bytes fetched ahead behind the last read; never more than the sequence has read, but for the first
-/// chunk.
+/// Most bytes fetched ahead after the last read; never more than the sequence has read, but for the first chunk.
 const AHEAD_BYTES_MAX: u64 = 2 * CHUNK_BYTES;
-/// Handles that have not read for so long have nothing kept for them.
+/// Time after which the readahead of an idle handle is dropped.
 const IDLE_MS: u64 = 10_000;
-/// Bytes of all chunks of one mount, at most, but for those of long pieces.
+/// Most bytes of all chunks of one mount, except long pieces.
 pub(crate) const CHUNKS_BYTES_MAX: usize = 64 << 20;
-/// Bytes of all long pieces of one mount, at most: who reads little at a time gains more by each byte.
+/// Most bytes of all long pieces of one mount: a reader of small pieces gains more by each byte.
 pub(crate) const PIECES_BYTES_MAX: usize = 32 << 20;
 /// Reads in sequence before anything is fetched ahead.
 const PATIENCE_MIN: u32 = 2;
-/// The bound of that where fetched bytes were of no use again and again.
+/// Bound of that number where fetched bytes were of no use again and again.
 const PATIENCE_MAX: u32 = 256;
 
 /// A state of a file's contents.
@@ -58,7 +57,7 @@ pub(crate) struct Seen {
 /// Kind of reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reader {
-    /// The kernel, to fill its pages: it reads ahead itself what has no gaps.
+    /// The kernel, to fill its pages: it reads ahead by itself where there are no gaps.
     Kernel,
     /// A program.
     Program,
@@ -66,7 +65,7 @@ pub(crate) enum Reader {
 
 /// Read pattern of a handle.
 pub(crate) struct Follow {
-    /// Reads in sequence so far, where the first of them began, and where the next one begins at the earliest.
+    /// Reads in sequence so far, the start of the first, and the earliest start of the next.
     run: u32,
     start: u64,
     next: u64,
@@ -77,10 +76,10 @@ pub(crate) struct Follow {
     in_pieces: bool,
     /// Reads of the pattern that are needed before bytes are fetched ahead.
     patience: u32,
-    /// Bytes that were fetched for them, and of long pieces those that were read since then.
+    /// Bytes that were fetched for these reads, and bytes of long pieces that were read since then.
     fetched_bytes: u64,
     used_bytes: u64,
-    /// [`Chunks::losses`] when they began.
+    /// [`Chunks::losses`] at the start of the sequence.
     losses: u64,
     /// The handle is closed or dead.
     is_over: bool,
@@ -106,7 +105,7 @@ impl Default for Follow {
 }
 
 impl Follow {
-    /// Every read comes here first, once.
+    /// Notes a read; called first for every read, once.
     pub fn note(&mut self, range: &Range<u64>, reader: Reader) {
         let len = range.end - range.start;
         let step = if self.run == 0 { 0 } else { range.start.wrapping_sub(self.last) };
@@ -141,7 +140,7 @@ impl Follow {
         self.in_pieces
     }
 
-    /// Bytes of the fetched ones that were read.
+    /// Number of fetched bytes that were read.
     fn used_bytes(&self) -> u64 {
         if self.in_pieces { self.used_bytes } else { self.next - self.start }
     }
@@ -156,7 +155,7 @@ impl Follow {
         (self.fetched_bytes, self.used_bytes) = (0, 0);
     }
 
-    /// Fetching ahead was for nothing: the reader went elsewhere, or the bytes cannot be read.
+    /// The readahead was of no use: the reader went elsewhere, or the bytes cannot be read.
     fn be_patient(&mut self) {
         self.patience = (self.patience * 2).min(PATIENCE_MAX);
         self.begin_at(self.next);
@@ -175,9 +174,9 @@ pub(crate) type Coming = Shared<BoxFuture<'static, Option<Arc<Fetched>>>>;
 
 struct Chunk {
     seen: Seen,
-    /// At its end also the file may end.
+    /// Range in the file. The end of the range may be the end of the file.
     range: Range<u64>,
-    /// The handle that it was fetched for, if others do not read on there.
+    /// The handle that the chunk was fetched for, unless others read on there.
     piece_of: Option<u64>,
     bytes: Coming,
 }

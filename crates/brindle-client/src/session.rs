@@ -38,9 +38,9 @@ const PAUSE_MS: u64 = 100;
 const HANDSHAKE_TIMEOUT_MS: u64 = 10_000;
 /// Longest wait of the session for pages to be dropped; after it they are dropped late.
 const DROP_WAIT_MS: u64 = 2_000;
-/// The lease is looked at so many times in its length.
+/// Number of checks of the lease within its length.
 const RENEW_TICKS: u64 = 12;
-/// The lease counts as over when it was not renewed for this part of it.
+/// The lease counts as over if it was not renewed for this part of its length.
 const LEASE_OVER_PERCENT: u64 = 80;
 
 /// The session as callers see it.
@@ -57,7 +57,7 @@ struct View {
     mdt_term: u32,
     era: u64,
     lease_ms: u64,
-    /// The lease is known to be held.
+    /// Whether the lease is known to be held.
     held: bool,
     ended: bool,
 }
@@ -65,10 +65,10 @@ struct View {
 /// The session's state.
 pub(crate) struct Session {
     view: watch::Sender<View>,
-    /// Time at which the request was sent that has renewed the lease last.
+    /// Send time of the request that has renewed the lease last.
     renewed: Mutex<Mono>,
     clock: Arc<dyn Clock>,
-    /// The highest version of its table of fenced sessions that the MDT has told; every OST that is asked is told it.
+    /// The highest version of the fence table that an MDT has told; every request to an OST carries it.
     fences_version: AtomicU64,
 }
 
@@ -83,8 +83,8 @@ impl Session {
         self.view.borrow().identity
     }
 
-    /// Whether the lease is held: what was told under it is what the MDT would answer. By the clock: a process that was stopped
-    /// knows it at once when it goes on.
+    /// Whether the lease is held: facts that were told under it are then the MDT's present state. The check goes by the clock:
+    /// a process that was stopped knows the answer at once when it goes on.
     pub fn is_held(&self) -> bool {
         self.left_ms() > 0
     }
@@ -103,19 +103,19 @@ impl Session {
         (lease_ms * LEASE_OVER_PERCENT / 100).saturating_sub(self.clock.now().ms_since(renewed))
     }
 
-    /// The lease was renewed with what was sent at `sent`.
+    /// The lease was renewed by the request that was sent at `sent`.
     fn set_renewed(&self, sent: Mono) {
         let mut renewed = self.renewed.lock();
         *renewed = (*renewed).max(sent);
     }
 
-    /// Changes whenever the MDT may not know (any more) what it granted before: the session was ended, or the
-    /// MDT restarted. A request sent in one era and answered in another must be repeated.
+    /// Changes whenever the MDT may have lost its earlier grants: the session was ended, or the MDT restarted. A request sent
+    /// in one era and answered in another must be repeated.
     pub fn era(&self) -> u64 {
         self.view.borrow().era
     }
 
-    /// Completes while the lease is held: what is read now is not older than the lease allows.
+    /// Completes while the lease is held: a read from now on is not older than the lease allows.
     pub async fn held(&self) {
         while !self.is_held() && !self.is_ended() {
             // The lease may have run out before a task noticed it. Then only a renewal makes the session good
@@ -130,12 +130,12 @@ impl Session {
         }
     }
 
-    /// The mount goes down.
+    /// Marks that the mount is being stopped.
     pub fn end(&self) {
         self.view.send_modify(|v| v.ended = true);
     }
 
-    /// Whether the mount goes down.
+    /// Whether the mount is being stopped.
     pub fn is_ended(&self) -> bool {
         self.view.borrow().ended
     }
@@ -174,7 +174,7 @@ impl Host for MdtHost {
 
     fn ready(&self) -> BoxFuture<'_, Result<(), Fault>> {
         Box::pin(async {
-            // A refusal of the server comes to light, and is waited out, where the request is sent.
+            // A refusal by the server shows up, and is waited out, where the request is sent.
             let Ok(link) = self.peer.wait_connected().await else { return Ok(()) };
             let mut view = self.session.view.subscribe();
             let shutdown = |_| Fault::new(Code::Shutdown);
@@ -242,12 +242,12 @@ async fn refused(session: &Session, seen: Identity) -> Result<(), Fault> {
 }
 
 impl Client {
-    /// The server says that the session is over: find out.
+    /// The server says that the session is over: checks that with the MDT.
     pub(crate) fn session_doubtful(&self) {
         self.session.want();
     }
 
-    /// The first handshake; fails with what the MDT says, unless that is only that it is not ready.
+    /// The first handshake. It fails with the MDT's fault, unless the MDT is only not ready yet.
     pub(crate) async fn open_session(&self) -> Result<(), Fault> {
         loop {
             match self.begin_session().await {
@@ -276,7 +276,7 @@ impl Client {
         self.mds.once(&request, self.session.identity()).await
     }
 
-    /// The session is that of the answer to what was sent at `sent`: from then on the lease counts.
+    /// Takes over the session of the answer to the request of `sent`: from then on the lease counts.
     fn adopt(&self, answer: &SessionOpenResp, generation: u64, sent: Mono) {
         self.limits.told(answer.limits_serial);
         self.session.set_renewed(sent);
@@ -291,7 +291,7 @@ impl Client {
         });
     }
 
-    /// Shakes hands on each new connection, and whenever somebody was refused.
+    /// Makes a handshake on each new connection, and whenever a request was refused.
     pub(crate) async fn keep_session(&self) {
         loop {
             let generation = self.session.view.borrow().generation;
@@ -336,8 +336,8 @@ impl Client {
         };
         let identity = Identity { session: answer.session, epoch: answer.epoch };
         if answer.must_reclaim || answer.mdt_term != before.mdt_term {
-            // An MDT that was restarted knows nothing of leases, and lets others change what they covered as soon as all
-            // clients have declared themselves.
+            // A restarted MDT has no leases. As soon as all clients have declared themselves, it lets others change what the
+            // leases covered.
             if let Some(left) = self.dirs.clear() {
                 left.await;
             }
@@ -352,11 +352,11 @@ impl Client {
             // The MDT also waits for a session that began just before the restart, although there is nothing
             // to declare.
             self.reclaim(identity, answer.mdt_term).await?;
-            // An inode without a handle now was not declared: one handle is being closed, another opened.
+            // An inode without a handle now was not declared: its handle is being closed, or a new one is being opened.
             let undeclared = |inode: &&Arc<Inode>| !self.handles.has_live(inode.ino);
             self.inodes.all().iter().filter(undeclared).for_each(|inode| inode.lock().doubt());
         } else if !is_another && answer.mdt_term != before.mdt_term {
-            // The reclaim was taken in, and its answer lost: what it said is asked for when it is needed.
+            // The MDT took the reclaim in, and its answer was lost: its contents are asked for when they are needed.
             self.inodes.all().iter().for_each(|inode| inode.lock().doubt());
         }
         self.adopt(&answer, link.generation, sent);
@@ -384,7 +384,7 @@ impl Client {
         }
         self.locks.clear();
         for inode in self.inodes.all() {
-            // The handles say so in any case; those of later opens must, too, if it is lost.
+            // The present handles report the loss in any case; the handles of later opens must report it, too.
             self.note_left_unsynced(&inode);
             let mut state = inode.lock();
             state.noticed();
@@ -406,13 +406,12 @@ impl Client {
         self.grants.forget(self.seams.now());
         self.limits.forget();
         self.drop_pages().await;
-        // When a session begins again the MDT takes it that this client shows no names of before.
+        // When a session begins again, the MDT assumes that this client shows no earlier names.
         let cache = self.cache.read().clone();
         cache.names_gone(None).await;
     }
 
-    /// Drops every page that is kept of open files. Pages that hold changes for an OST that is away are
-    /// dropped when they can be.
+    /// Drops every kept page of open files. Pages with changes for an OST that is away are dropped when they can be.
     async fn drop_pages(&self) {
         self.kept_versions.clear();
         let wanted = |inode: Arc<Inode>| {
@@ -422,7 +421,7 @@ impl Client {
         self.wait_dropped(self.inodes.all().into_iter().map(wanted).collect()).await;
     }
 
-    /// Waits for pages that were wanted dropped, all together for a moment.
+    /// Waits, for a moment in all, for the pages that were wanted dropped.
     async fn wait_dropped(&self, dropping: Vec<(Arc<Inode>, Wanted)>) {
         let gone = dropping.iter().map(|(inode, wanted)| inode.wait_until(|s| s.drops.is_over(*wanted)));
         if self.seams.timeout_ms(DROP_WAIT_MS, join_all(gone)).await.is_none() {
@@ -432,9 +431,9 @@ impl Client {
         }
     }
 
-    /// Declares opens, locks and appends again to the MDT of this term.
+    /// Reclaims opens, locks and appends at the MDT of this term.
     async fn reclaim(&self, identity: Identity, mdt_term: u32) -> Result<(), Fault> {
-        // Before the handles are listed: one that a late answer brings is either among them or opened again.
+        // Taken before the handles are listed: a handle that a late answer brings is either in the list or opened again.
         self.session.view.send_modify(|v| v.era += 1);
         let handles: Vec<Arc<Handle>> =
             self.handles.all().into_iter().filter(|h| h.alive().is_ok()).collect();
@@ -484,7 +483,7 @@ impl Client {
         all
     }
 
-    /// Takes in what became of a handle that was declared again; whether pages that are kept of its file are good.
+    /// Takes in the outcome of a reclaimed handle. Returns whether kept pages of its file are still good.
     fn reclaimed(
         &self,
         handle: &Handle,
@@ -500,7 +499,7 @@ impl Client {
                 let (ino, inode) = (handle.inode.ino, &handle.inode);
                 let still_cached = inode.lock().reclaimed(asked, &grant);
                 let version = grant.data_version.filter(|_| still_cached);
-                // A power cut may have taken what the pages were filled from.
+                // A power cut may have taken the contents that the pages were filled from.
                 let are_good =
                     !handle.cached || version.is_some_and(|version| self.kept_versions.keep(ino, version));
                 if !are_good {
@@ -514,7 +513,7 @@ impl Client {
 
     /// Renews the lease every third of it; drops kept pages when it may be over.
     pub(crate) async fn renew_session(&self) {
-        // The renewal that was the last before the lease was over, and that was seen to.
+        // Time of the last renewal before the lease ended, once that end was handled.
         let mut over_since: Option<Mono> = None;
         loop {
             let (lease_ms, identity) = {
@@ -543,7 +542,7 @@ impl Client {
                     self.seams.spawn("client.forget", left);
                 }
                 tracing::warn!("the lease could not be renewed; reads wait for the MDT");
-                // Renewing waits for none of them: one that holds changes for an OST that is away takes as long as that.
+                // The renewal waits for no drop: a page with changes for an OST that is away takes as long as that OST.
                 self.kept_versions.clear();
                 for inode in self.inodes.all() {
                     self.want_pages_dropped(&inode, 0..u64::MAX);
@@ -567,7 +566,7 @@ impl Client {
     }
 }
 
-/// Faults of a server that is starting or gives its target to another host, or of a connection: they pass.
+/// Faults of a starting server, of a server that gives its target to another host, or of a connection: they pass.
 fn not_ready(fault: &Fault) -> bool {
     use Code::{Disconnected, NotOwner, Overloaded, StaleEpoch, TargetDown, WrongTarget};
     matches!(fault.code, Disconnected | TargetDown | WrongTarget | Overloaded | NotOwner | StaleEpoch)

@@ -21,19 +21,19 @@ pub(crate) struct Budget {
     used_bytes: AtomicUsize,
 }
 
-/// Room for some kept bytes; given back when dropped.
+/// Memory for some kept bytes; given back when dropped.
 pub(crate) struct Room {
     budget: Arc<Budget>,
     bytes: usize,
 }
 
 impl Budget {
-    /// Room for so many bytes.
+    /// A budget of so many bytes.
     pub fn new(max_bytes: usize) -> Budget {
         Budget { max_bytes, used_bytes: AtomicUsize::new(0) }
     }
 
-    /// Takes some of it, if there is so much.
+    /// Takes bytes of the budget, if there are enough.
     pub fn take(self: &Arc<Self>, bytes: usize) -> Option<Room> {
         let fits = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= self.max_bytes);
         self.used_bytes.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).ok()?;
@@ -66,11 +66,11 @@ pub(crate) struct Unsynced {
 /// The plan for an OST that runs under a certain term.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Plan {
-    /// Every write was made under it.
+    /// Every write was made under the term.
     Nothing,
     /// Write these again, in this order: (offset in the object, bytes).
     Resend(Vec<(u64, Bytes)>),
-    /// Some are gone for good.
+    /// At least one write is lost for good.
     Lost,
 }
 
@@ -93,14 +93,14 @@ impl Unsynced {
         self.unkept = Some((last.max(sequence), oldest.min(term), newest.max(term)));
     }
 
-    /// Gives the bytes up (somebody else may write the file from now on, or it was cut); the terms stay.
+    /// Gives the bytes up (another client may write the file from now on, or it was truncated); the terms stay.
     pub fn drop_bytes(&mut self) {
         for kept in std::mem::take(&mut self.kept) {
             self.add_unkept(kept.sequence, kept.term);
         }
     }
 
-    /// The plan for an OST that says that it runs under `term`.
+    /// The plan for an OST that runs under `term`.
     pub fn plan(&self, term: u32) -> Plan {
         if self.unkept.is_some_and(|(_, oldest, _)| oldest != term) {
             return Plan::Lost;
@@ -120,7 +120,7 @@ impl Unsynced {
         }
     }
 
-    /// Writes up to `sequence` are on stable storage; whether nothing is left.
+    /// Notes that writes up to `sequence` are on stable storage; returns whether no write is left.
     pub fn synced(&mut self, sequence: u64) -> bool {
         self.kept.retain(|k| k.sequence > sequence);
         if self.unkept.is_some_and(|(last, _, _)| last <= sequence) {
@@ -129,7 +129,7 @@ impl Unsynced {
         self.kept.is_empty() && self.unkept.is_none()
     }
 
-    /// Oldest term of a write in it.
+    /// Oldest term of a write.
     pub fn oldest_term(&self) -> Option<u32> {
         let kept = self.kept.iter().map(|k| k.term).min();
         let unkept = self.unkept.map(|(_, oldest, _)| oldest);

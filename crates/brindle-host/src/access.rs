@@ -1,7 +1,8 @@
-//! Access to the cluster: processes ask the MGS which hosts were removed and what others may do, and renew the certificate of their own host in time.
+//! Access to the cluster: processes ask the MGS which hosts were removed and which rights others have, and renew the certificate of their
+//! own host in time.
 //!
-//! The keys of removed hosts, and the nodemaps, are also kept in files beside the identity, so that a server which starts while the MGS is away
-//! goes by them too.
+//! The keys of removed hosts, and the nodemaps, are also kept in files beside the identity. A server that starts while the MGS is away uses
+//! these files.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -40,10 +41,10 @@ const RENEW_PAUSE_MS: u64 = 60_000;
 const REMOVED_EXTENSION: &str = "removed";
 /// Last part of the name of the file with nodemaps.
 const NODEMAPS_EXTENSION: &str = "nodemaps";
-/// Pause after the MGS has said that it has no such thing.
+/// Pause after the MGS has said that it does not know the request.
 const NOTHING_PAUSE_MS: u64 = 30_000;
 
-/// The way of a process of this host to the MGS; of the file system, where its map is wanted too.
+/// The way of a process of this host to the MGS; and to the file system, if its map is wanted too.
 pub fn mgs(
     seams: &Seams,
     transport: Arc<dyn Transport>,
@@ -56,8 +57,9 @@ pub fn mgs(
     Ok(Directory::new(seams, transport, introduction, Arc::new(Plain), nids, fs, 0))
 }
 
-/// Asks the MGS for what is newer than a known version, with a long poll, for as long as the process runs. `take` goes by an answer and gives its
-/// version; `nothing` is called where the MGS has no such thing, with the reason: it is of an earlier release, or its cluster has no authority.
+/// Asks the MGS with a long poll for everything newer than a known version, for as long as the process runs. `take` applies an answer and
+/// returns its version. `nothing` is called with the reason if the MGS does not know the request: it is of an earlier release, or its
+/// cluster has no authority.
 async fn follow<M: Message, F: Future<Output = ()> + Send>(
     seams: &Seams,
     mgs: &Directory,
@@ -74,7 +76,7 @@ async fn follow<M: Message, F: Future<Output = ()> + Send>(
             Some(Ok(answer)) => {
                 let version = take(answer);
                 if version == known_version && seams.now().ms_since(asked) < PAUSE_MS {
-                    // The MGS has too many who wait.
+                    // Too many processes wait at the MGS.
                     seams.sleep_ms(PAUSE_MS).await;
                 }
                 known_version = version;
@@ -92,12 +94,12 @@ async fn follow<M: Message, F: Future<Output = ()> + Send>(
     }
 }
 
-/// Follows the removed keys at the MGS, for as long as the process runs. For servers, which have taken those that are on file.
+/// Follows the removed keys at the MGS, for as long as the process runs. For servers, which have applied the keys on file before.
 pub async fn follow_removed(seams: Seams, mgs: Arc<Directory>, identity: PathBuf, removed: Arc<RemovedKeys>) {
     let take = |answer: WatchAccessResp| {
         if let Some(keys) = answer.removed_keys {
             let keys: BTreeSet<KeyId> = keys.into_iter().map(KeyId).collect();
-            // First the keys that count, then the file: a disk that is full lets nobody in.
+            // First the keys are applied, then the file is written: a full disk lets no removed host in.
             removed.replace(keys.clone());
             keep(&identity, &keys);
         }
@@ -107,7 +109,7 @@ pub async fn follow_removed(seams: Seams, mgs: Arc<Directory>, identity: PathBuf
     follow(&seams, &mgs, ask, take, |_| std::future::ready(())).await;
 }
 
-/// Follows the nodemaps at the MGS, for as long as the process runs. For servers, which have taken those that are on file.
+/// Follows the nodemaps at the MGS, for as long as the process runs. For servers, which have applied the nodemaps on file before.
 pub async fn follow_nodemaps(
     seams: Seams,
     mgs: Arc<Directory>,
@@ -126,13 +128,13 @@ pub async fn follow_nodemaps(
     follow(&seams, &mgs, ask, take, plain).await;
 }
 
-/// First the nodemaps that count, then the file: a disk that is full makes nobody less limited.
+/// First applies the nodemaps, then writes the file: a full disk gives no host more rights.
 fn heard(removed: &RemovedKeys, identity: &Path, nodemaps: Vec<MappedNodemap>) {
     removed.nodemaps.replace(&nodemaps);
     keep_nodemaps(identity, &MappedNodemapList { nodemaps });
 }
 
-/// Asks an MGS that has refused the question for mapped nodemaps: one of the last release maps no numbers.
+/// Asks an MGS that has refused the request for mapped nodemaps: an MGS of the last release maps no numbers.
 async fn take_plain_nodemaps(
     seams: &Seams,
     mgs: &Directory,
@@ -153,7 +155,7 @@ async fn take_plain_nodemaps(
         Some(Err(fault)) if matches!(fault.code, Code::UnknownOp | Code::NoAuthority) => {
             removed.nodemaps.replace(&[]);
         }
-        // Nodemaps and removed keys that were heard before go on to count.
+        // Nodemaps and removed keys that are already known stay in force.
         Some(Err(_)) | None => {}
     }
 }
@@ -192,7 +194,7 @@ fn keep_nodemaps(identity: &Path, list: &MappedNodemapList) {
     if nodemaps_on_file(identity).is_ok_and(|known| known.as_ref() == Some(&list.nodemaps)) {
         return;
     }
-    // A server of the last release reads the file as long as nothing is mapped, and does not start where it would trust hosts by mistake.
+    // A server of the last release reads the file as long as no numbers are mapped. It does not start if it would trust hosts by mistake.
     let bytes = match list.to_previous() {
         Some(plain) => form::encode(FormatLevel::FIRST, &plain),
         None => form::encode(FormatLevel::FIRST, list),
@@ -228,7 +230,7 @@ pub fn on_file(identity: &Path) -> Result<BTreeSet<KeyId>> {
         .map_err(|why| Fault::new(Code::StoreDamaged).what(WHAT).subject(subject).why(why).next(next))
 }
 
-/// Removed keys in a file that a server keeps (`identity.removed`), all of it read or refused.
+/// Removed keys in a file that a server keeps (`identity.removed`): all of it is read, or it is refused.
 pub fn removed_in(path: &Path) -> Result<BTreeSet<KeyId>> {
     let shown = path.display().to_string();
     let text = std::fs::read_to_string(path)
@@ -242,7 +244,7 @@ pub fn removed_in(path: &Path) -> Result<BTreeSet<KeyId>> {
     })
 }
 
-/// Keys, one a line; or the reason why these are none.
+/// Keys, one a line; or the reason why the text has none.
 fn keys_in(text: &str) -> std::result::Result<BTreeSet<KeyId>, String> {
     let lines = text.lines().map(|line| parse_key(line).ok_or(line));
     let keys: std::result::Result<_, _> = lines.collect();
@@ -270,8 +272,8 @@ fn parse_key(line: &str) -> Option<KeyId> {
     Some(KeyId(key))
 }
 
-/// Follows who was removed from the cluster, and keeps the certificate of this host from running out, for as long as the process runs. Does nothing
-/// where no file beside the identity says which cluster that is. `transport` goes over TCP.
+/// Follows the removed hosts of the cluster, and renews the certificate of this host in time, for as long as the process runs. Does nothing
+/// if no file beside the identity names the cluster. `transport` goes over TCP.
 pub fn follow_cluster(
     seams: &Seams,
     identity: &Arc<IdentityFile>,
@@ -300,8 +302,8 @@ pub fn introduction(identity: &IdentityFile) -> Result<Introduction> {
     Ok(if is_agent { Introduction::agent(&name.host) } else { Introduction::client(&name.host) })
 }
 
-/// Keeps the certificate from running out, for as long as the process runs. Several processes of a host may do so at once. `mgs` makes a way to the
-/// MGS when there is something to ask.
+/// Renews the certificate in time, for as long as the process runs. Several processes of a host may do so at once. `mgs` makes a connection
+/// to the MGS when it is needed.
 pub async fn keep_certificate(
     seams: Seams,
     mgs: impl Fn() -> Result<Arc<Directory>>,
@@ -320,7 +322,7 @@ pub async fn keep_certificate(
     }
 }
 
-/// Renews the certificate if half of its time has passed; whether it did.
+/// Renews the certificate if half of its time has passed; returns whether it did.
 pub async fn renew(
     seams: &Seams,
     mgs: &impl Fn() -> Result<Arc<Directory>>,
@@ -331,7 +333,7 @@ pub async fn renew(
         return Ok(false);
     }
     let renewed = ask_for_another(mgs, &current).await?;
-    // A name that an administrator has given the host is for its daemon to take: everything here goes by the present one.
+    // The host's daemon takes a new name that an administrator has given; the processes here use the present name.
     if renewed.name().host != current.identity().name().host {
         return Ok(false);
     }
@@ -370,7 +372,7 @@ pub async fn take_new_name(
     };
     let host = renewed.name().host.clone();
     let conf = conf_of(identity.path());
-    // The identity counts; it is written last, so that a host that was interrupted is told again.
+    // The identity decides. It is written last, so that a host that was interrupted is told again.
     if let Some(file) = ClusterFile::read(conf)? {
         ClusterFile { host: host.clone(), ..file }.write(conf)?;
     }
@@ -393,7 +395,7 @@ mod tests {
         let keys = BTreeSet::from([KeyId([1; 32]), KeyId([0xab; 32])]);
         keep(&identity, &keys);
         assert_eq!(on_file(&identity).unwrap(), keys);
-        // Hosts that were removed would be let in otherwise.
+        // Without this, removed hosts would be let in.
         let damaged: [&[u8]; 3] = [b"nonsense\n", "\u{e9}\n".as_bytes(), b"\xff\xfe"];
         for bytes in damaged {
             std::fs::write(removed_file(&identity), bytes).unwrap();

@@ -1,7 +1,7 @@
 //! The way from a path to the mount that holds it: the daemon's control socket.
 //!
-//! The socket's name is made of the mount's device number, which /proc/self/mountinfo tells, so that whoever asks finds it
-//! without touching the file system (which may wait for a dead server).
+//! The socket's name is made of the mount's device number, which /proc/self/mountinfo shows. A caller therefore finds the
+//! socket without touching the file system (which may wait for a dead server).
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};

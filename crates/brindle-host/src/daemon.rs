@@ -48,7 +48,7 @@ const NO_ORDERS_PAUSE_MS: u64 = 60_000;
 const REPORT_EVERY_MS: u64 = 5_000;
 /// Pauses before a target that failed is tried again: the first, and the longest.
 const RETRY_MS: (u64, u64) = (500, 30_000);
-/// A target that was served for so long has its first pause again.
+/// A target that was served for this long starts again with the first pause.
 const STEADY_MS: u64 = 60_000;
 
 /// Publisher of the metrics of targets.
@@ -66,7 +66,7 @@ pub struct Daemon {
     fs: FsName,
     shows: Arc<dyn Shows>,
     hosted: Mutex<BTreeMap<TargetId, Hosted>>,
-    /// Targets that were taken from this host and are not stopped yet.
+    /// Targets that are no longer this host's, and are not stopped yet.
     releasing: Mutex<Vec<Arc<Latch>>>,
     /// Rises with every change of a state.
     changes: watch::Sender<u64>,
@@ -74,7 +74,7 @@ pub struct Daemon {
     failed: watch::Sender<Option<Fault>>,
     /// Set when this daemon is to start anew.
     restart: Latch,
-    /// Set when this host has another name.
+    /// Set when an administrator has given this host another name.
     renamed: Latch,
     shared: Arc<SharedDaemon>,
     replicas: Arc<ReplicaDaemon>,
@@ -84,14 +84,14 @@ pub struct Daemon {
 struct Hosted {
     order: watch::Sender<Assignment>,
     state: HostedTarget,
-    /// Set when the target is assigned to this host no more, or the daemon ends.
+    /// Set when the target is no longer assigned to this host, or the daemon ends.
     release: Arc<Latch>,
-    /// Set when nothing of it runs any more.
+    /// Set when no part of the target runs any more.
     released: Arc<Latch>,
 }
 
 impl Daemon {
-    /// Begins to serve what the MGS says.
+    /// Begins to serve the targets that the MGS assigns.
     pub fn start(how: How, mgs: Arc<Directory>, fs: FsName, shows: Arc<dyn Shows>) -> Arc<Daemon> {
         let seams = how.seams.clone();
         let shared = SharedDaemon::start(how.clone(), mgs.clone(), fs.clone(), shows.clone());
@@ -124,7 +124,7 @@ impl Daemon {
         daemon
     }
 
-    /// Completes when this host is in the cluster no more, with the reason.
+    /// Completes when this host is no longer in the cluster; returns the reason.
     pub async fn until_failed(&self) -> Fault {
         let mut failed = self.failed.subscribe();
         // `wait_for` only fails when the sender is gone, which `self` holds.
@@ -142,7 +142,7 @@ impl Daemon {
         self.renamed.wait().await;
     }
 
-    /// Asks for orders until there is one.
+    /// Asks for orders until an order has come.
     async fn take_orders(&self) {
         let request = TakeOrdersReq { start: self.how.seams.rng.next_u64(), wait_ms: POLL_MS };
         loop {
@@ -190,7 +190,7 @@ impl Daemon {
             match self.how.seams.timeout_ms(patience_ms, asked).await {
                 Some(Ok(answer)) => {
                     if answer.version == known_version && self.how.seams.now().ms_since(since) < PAUSE_MS {
-                        // The MGS has too many who wait.
+                        // Too many hosts wait at the MGS.
                         self.how.seams.sleep_ms(PAUSE_MS).await;
                     }
                     known_version = answer.version;
@@ -213,7 +213,7 @@ impl Daemon {
         } else if fault.code == Code::HostRenamed {
             self.renamed.set();
         } else {
-            // A short absence of the MGS is no trouble, but an MGS that does not know this host is.
+            // A short absence of the MGS is no trouble; an MGS that does not know this host is.
             match fault.code {
                 Code::Disconnected => tracing::debug!("cannot ask the MGS what to serve: {fault}"),
                 code => tracing::warn!(%code, "cannot ask the MGS what to serve: {fault}"),
@@ -223,7 +223,7 @@ impl Daemon {
         self.how.seams.sleep_ms(PAUSE_MS).await;
     }
 
-    /// A host that was removed does not get as far as an answer: its hello is refused.
+    /// A removed host does not get as far as an answer: its hello is refused.
     fn look_at_refusal(&self) {
         let last = self.mgs.mgs().peer().state().last_error;
         if let Some(fault) = last.filter(|fault| fault.code == Code::HostRemoved) {
@@ -231,7 +231,7 @@ impl Daemon {
         }
     }
 
-    /// Tells the MGS of all targets, when something has changed and from time to time.
+    /// Reports all targets to the MGS, after each change and from time to time.
     async fn tell(&self) {
         let mut changes = self.changes.subscribe();
         loop {
@@ -240,12 +240,12 @@ impl Daemon {
             let told = self.how.seams.timeout_ms(GRACE_MS, self.mgs.mgs().probe(&report)).await;
             let pause_ms = if matches!(told, Some(Ok(_))) { REPORT_EVERY_MS } else { PAUSE_MS };
             let newer = changes.wait_for(|now| *now > seen);
-            // When the time is over it tells again.
+            // When the time is over, the daemon reports again.
             let _ = self.how.seams.timeout_ms(pause_ms, newer).await;
         }
     }
 
-    /// Goes by what the MGS wants.
+    /// Starts and stops targets as the MGS orders.
     fn take(self: &Arc<Self>, assignments: Vec<Assignment>) {
         let mut hosted = self.hosted.lock();
         if self.stop.is_set() {
@@ -343,7 +343,7 @@ impl Daemon {
         }
     }
 
-    /// Formats or serves the target until it is to do something else; fails when it cannot.
+    /// Formats or serves the target until the order changes; fails when it cannot.
     async fn serve(
         &self,
         order: &Assignment,
@@ -354,7 +354,7 @@ impl Daemon {
         prepare(&self.how, &self.fs, &self.mgs, order).await?;
         if !order.is_formatted {
             self.set(order, Some(true), HostedState::Starting);
-            // The MGS notes it, and sends the order that says so.
+            // The MGS notes the format, and sends a new order.
             let noted = orders.wait_for(|now| now != order);
             release.until(noted).await;
             return Ok(());

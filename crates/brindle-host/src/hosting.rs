@@ -1,4 +1,5 @@
-//! Steps of whoever serves a target in a process that goes on: preparing its directory, and being sure that nothing of it is left.
+//! Steps of a process that serves a target and goes on afterwards: preparing the target's directory, and making sure that no part of the
+//! target is left.
 
 use std::path::PathBuf;
 

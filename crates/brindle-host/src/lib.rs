@@ -1,10 +1,10 @@
 //! Targets and mounts of one host, as processes: made, started, watched, ended.
 //!
-//! `brindle dev` runs a whole cluster with it; daemons of hosts and of burst buffers start targets and mounts with it. Each target is a
-//! process `brindle serve`, each mount a process `brindle mount`.
+//! `brindle dev` runs a whole cluster with this crate; daemons of hosts and of burst buffers start targets and mounts with it. Each target
+//! is a process `brindle serve`, each mount a process `brindle mount`.
 //!
-//! Invariant: whatever is started is written down before it is started ([`cluster::state`]), so that it is found again whatever is killed in
-//! between; and nothing is signalled that is not known by more than its number ([`process`]).
+//! Invariant: each resource is written down before it is started or made ([`cluster::state`]), so that it is found again whatever is killed
+//! in between. A process is signalled only if more than its number identifies it ([`process`]).
 
 pub mod access;
 pub mod announcement;

@@ -1,4 +1,5 @@
-//! Loop devices, made and found without asking any other one about its file: that may be in a mount whose server does not run.
+//! Loop devices, made and found without asking any other loop device about its file: that file may be in a mount whose server does not
+//! run.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -150,9 +150,8 @@ fn unescape(field: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Unmounts what is at `at`, a FUSE mount whose daemon may be dead or stuck. With `force`, a mount that is in use is
-/// taken out of the tree. Other
-/// file systems stay. `Ok` when no FUSE mount of ours is there (any more).
+/// Unmounts a FUSE mount at `at`, whose daemon may be dead or stuck. With `force`, a mount that is in use is taken out of the tree.
+/// File systems other than ours stay. `Ok` when no FUSE mount of ours is there (any more).
 pub fn unmount(at: &Path, force: bool) -> Result<()> {
     unmount_within(at, force, PATIENCE, &|| Ok(()))
 }

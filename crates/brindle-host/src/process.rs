@@ -1,7 +1,7 @@
 //! Processes of this machine, started, watched and ended by identity rather than by bare number.
 //!
-//! A pid may be given to another process once the first is gone; so a process is remembered by pid **and** start
-//! time, and signals go through a pidfd whose identity was compared.
+//! A pid may be given to another process once the first is gone. A process is therefore remembered by pid **and**
+//! start time, and signals go through a pidfd whose identity was compared.
 
 use std::fs::{File, OpenOptions};
 use std::io::Read;

@@ -1,6 +1,6 @@
-//! The part of a host's daemon that serves members of replica sets (design note 032). A few times a second the daemon tells the MGS how they are, and
-//! goes by the answer: it formats a new member once, opens it, and has it follow or lead as the set says. A member that was the primary, and is not
-//! any more, is stopped and opened anew.
+//! The part of a host's daemon that serves members of replica sets (design note 032). A few times a second the daemon reports the members'
+//! state to the MGS, and follows the answer: it formats a new member once, opens it, and makes it the primary or a follower, as the set
+//! says. A former primary is stopped and opened anew.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -66,15 +66,15 @@ pub struct ReplicaDaemon {
     /// Members that were taken from this host and are not stopped yet.
     releasing: Mutex<Vec<Arc<Latch>>>,
     changes: watch::Sender<u64>,
-    /// Members that have gone by a higher epoch than the MGS knows, as they are shown to it.
+    /// Members with a higher epoch than the MGS knows, as they are shown to the MGS.
     ahead: Mutex<BTreeMap<TargetId, ShowReplicaReq>>,
-    /// Version of the rows of the MGS that was heard of last.
+    /// Version of the last rows that the MGS has sent.
     rows_version: watch::Sender<u64>,
     stop: Latch,
 }
 
 impl ReplicaDaemon {
-    /// Begins to tell the MGS of this host's members, and to serve what it says.
+    /// Begins to report this host's members to the MGS, and to follow its orders.
     pub fn start(how: How, mgs: Arc<Directory>, fs: FsName, shows: Arc<dyn Shows>) -> Arc<ReplicaDaemon> {
         let seams = how.seams.clone();
         let daemon = Arc::new(ReplicaDaemon {
@@ -138,7 +138,7 @@ impl ReplicaDaemon {
         self.hosted.lock().values().map(report).collect()
     }
 
-    /// Tells and asks, for ever.
+    /// Reports and asks, for ever.
     async fn keep(self: Arc<Self>) {
         let ask = |known_version| {
             let members = self.reports();
@@ -156,7 +156,7 @@ impl ReplicaDaemon {
         tell_and_ask(&self.how.seams, &self.mgs, &self.changes, ask, take).await;
     }
 
-    /// Shows the MGS what it does not know: its configuration is older than what lies here.
+    /// Shows the MGS a newer record: its configuration is older than the members here.
     async fn show(&self) {
         loop {
             let ahead: Vec<ShowReplicaReq> = self.ahead.lock().values().cloned().collect();
@@ -190,7 +190,7 @@ impl ReplicaDaemon {
         }
     }
 
-    /// Goes by what the MGS says.
+    /// Starts and stops members as the MGS orders.
     fn take(self: &Arc<Self>, sets: Vec<ReplicaSetState>) {
         let mut hosted = self.hosted.lock();
         if self.stop.is_set() {
@@ -230,7 +230,7 @@ impl ReplicaDaemon {
         }
     }
 
-    /// Notes what the record of a member says that was refused because of it.
+    /// Notes the record of a member that was refused because of the record.
     fn compare_record(&self, set: &ReplicaSetState, dir: &str) {
         match ReplicaRecord::load(&*self.how.seams.disk, dir) {
             Ok(record) if record.epoch > set.epoch && record.uuid == set.uuid => {
@@ -312,7 +312,7 @@ impl ReplicaDaemon {
         }
     }
 
-    /// Formats or opens the member until it is to be something else; fails when it cannot.
+    /// Formats or opens the member until its role changes; fails when it cannot.
     async fn serve(&self, seat: &Arc<Seat>, release: &Latch) -> std::result::Result<(), Trouble> {
         let set = seat.set();
         let Some(member) = set.member(&seat.host).cloned() else {
@@ -337,7 +337,7 @@ impl ReplicaDaemon {
             hosted.failed = None;
         });
         if !member.is_formatted {
-            // The MGS notes it, and sends the set that says so.
+            // The MGS notes the format, and sends a new set.
             let mut orders = seat.subscribe();
             let host = seat.host.clone();
             let noted = orders.wait_for(|now| now.member(&host).is_none_or(|m| m.is_formatted));
@@ -395,7 +395,8 @@ impl ReplicaDaemon {
             () = release.wait() => None,
             fault = service.until_failed() => Some(fault),
         };
-        // The MGS hears of it before the rest is stopped, which takes long on a disk that fails: another member can take over meanwhile.
+        // The MGS hears of the failure before the rest is stopped, which takes long on a failing disk: another member can take over
+        // meanwhile.
         let broken = failed.clone().filter(|fault| !matches!(fault.code, Code::NotPrimary | Code::NotOwner));
         self.set(seat, |hosted| {
             hosted.is_open = false;

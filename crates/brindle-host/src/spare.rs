@@ -1,7 +1,8 @@
-//! The directory of a spare host (design note 042). A marker in it shows that the disk which the administrator meant is mounted there: without it
-//! a copy of a target would land on the disk of the operating system.
+//! The directory of a spare host (design note 042). A marker in the directory shows that the administrator's disk is mounted there. The
+//! marker keeps copies of targets off the disk of the operating system.
 //!
-//! The daemon writes the marker when the host becomes a spare one, and not when it only finds at its own start that the host is one.
+//! The daemon writes the marker when the host becomes a spare host. At a start of a host that is already a spare, the daemon does not write
+//! it.
 
 use std::path::Path;
 

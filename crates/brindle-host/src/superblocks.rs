@@ -1,4 +1,5 @@
-//! Superblocks of a host's targets as a file, and a cluster's configuration made anew from the files of all hosts (design note 048).
+//! Superblocks of a host's targets as a file, and the rebuilding of a cluster's configuration from the files of all hosts (design
+//! note 048).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;

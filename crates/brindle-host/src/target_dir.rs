@@ -1,6 +1,6 @@
 //! The lock on a target's directory: at most one process serves, formats or moves a target.
 //!
-//! flock(2) on the file `lock`, which goes with the process that holds it, however it dies. The file's text names the
+//! The lock is flock(2) on the file `lock`. It goes with the process that holds it, however the process dies. The file's text names the
 //! holder, for messages only.
 
 use std::fs::{File, OpenOptions, Permissions};

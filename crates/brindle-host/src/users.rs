@@ -1,6 +1,6 @@
 //! Numbers of users and groups by name, and names by number, from wherever this machine has them (files, LDAP, sssd).
 //!
-//! Over `nix`, which tells a name that does not exist from a directory service that does not answer.
+//! Built on `nix`, which tells a name that does not exist from a directory service that does not answer.
 
 use std::io;
 
@@ -32,7 +32,7 @@ pub fn group_name(gid: u32) -> io::Result<Option<String>> {
     found(Group::from_gid(Gid::from_raw(gid)).map(|group| group.map(|group| group.name)))
 }
 
-/// Some directory services say that there is no such entry with an error.
+/// Turns an error into `None` where a directory service reports a missing entry as an error.
 fn found<T>(outcome: nix::Result<Option<T>>) -> io::Result<Option<T>> {
     match outcome {
         Err(nix::Error::ENOENT | nix::Error::ESRCH) => Ok(None),

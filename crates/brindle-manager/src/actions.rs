@@ -55,7 +55,7 @@ impl std::str::FromStr for Action {
     }
 }
 
-/// Whoever carries an action out.
+/// The service that carries an action out.
 #[derive(Clone, Debug)]
 enum Way {
     /// The owner of a device that two hosts reach, or the other host; before it, the present owner.
@@ -77,7 +77,7 @@ pub struct Plan {
     way: Way,
 }
 
-/// Whoever is told of progress.
+/// Receiver of progress.
 pub type Tell = Arc<dyn Fn(String) + Send + Sync>;
 
 /// The plan for an action on a target, as its full name says; nothing is changed.

@@ -1,4 +1,5 @@
-//! Mounts of the manager's own: for what only a mount may ask, such as what a path leads to. Each lives as long as one action.
+//! Mounts of the manager itself, for requests that only a mount may make, such as the inode of a path. Each mount lives as long as
+//! one action.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

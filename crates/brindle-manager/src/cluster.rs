@@ -1,4 +1,4 @@
-//! The cluster that a manager is for: the way to it, and who of it tells numbers.
+//! The cluster of a manager: the way to it, and its daemons that publish metrics.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -123,9 +123,9 @@ pub struct Manager {
     pub seams: Seams,
     /// Cluster of the manager.
     pub managed: Managed,
-    /// Who may log in.
+    /// Users who may log in.
     pub users: Users,
-    /// Who is logged in.
+    /// Present sessions.
     pub sessions: Sessions,
     /// Tokens of programs.
     pub tokens: Tokens,
@@ -135,7 +135,7 @@ pub struct Manager {
     pub attempts: Attempts,
     /// The first log-in.
     pub first: FirstLogIn,
-    /// Who changed what.
+    /// Record of changes.
     pub audit: Audit,
     /// Actions.
     pub tasks: Tasks,

@@ -1,4 +1,5 @@
-//! Limits of jobs, users and hosts: what they have held back, and changes with what they come to before they are made.
+//! Limits of jobs, users and hosts: the delays that they have caused, and changes, whose effect is shown before they
+//! are made.
 
 use brindle_admin::limits::{LimitView, LimitsView};
 use brindle_types::{Code, Fault, Result};

@@ -33,7 +33,7 @@ fn key(kind: QuotaOwner, id: u32) -> Option<Key> {
 }
 
 impl Names {
-    /// None yet.
+    /// An empty cache.
     pub fn new(clock: Arc<dyn Clock>) -> Names {
         Names { clock, known: Mutex::default() }
     }

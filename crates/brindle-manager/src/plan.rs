@@ -1,4 +1,4 @@
-//! Plans of actions, for people: shown before an action is done, and again while it is.
+//! Plans of actions, for people: shown before an action is done, and again while it runs.
 
 use std::collections::VecDeque;
 
@@ -52,8 +52,8 @@ impl Shown {
         shown.push_back((key, words));
     }
 
-    /// Refuses what is other than what the user was shown last; that is what was shown from now on. Whoever asked for no plan is not
-    /// refused.
+    /// Refuses a plan other than the one that the user was shown last; from now on the new plan counts as shown. A user who asked
+    /// for no plan is not refused.
     pub fn check(&self, user: &str, plan: &PlanView) -> Result<()> {
         let (key, words) = parts(user, plan);
         let is_other = self.0.lock().iter().any(|(other, shown)| *other == key && *shown != words);

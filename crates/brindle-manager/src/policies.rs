@@ -1,4 +1,5 @@
-//! Policies of the engine whose directory is on this host: what it does, on and off, and previews of its text.
+//! Policies of the engine whose directory is on this host: their runs, their switches, and previews of their
+//! text.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

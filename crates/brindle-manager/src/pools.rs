@@ -1,4 +1,4 @@
-//! Pools of OSTs: the list, and changes with what they come to before they are made.
+//! Pools of OSTs: the list, and changes, whose effect is shown before they are made.
 
 use std::str::FromStr;
 

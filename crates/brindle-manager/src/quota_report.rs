@@ -1,4 +1,4 @@
-//! The report on quotas: whoever is near a limit or over one, told once a day or a week by mail and to the webhook.
+//! The report on quotas: owners near a limit or over one, sent once a day or a week by mail and to the webhook.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

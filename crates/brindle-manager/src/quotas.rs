@@ -1,4 +1,5 @@
-//! Usage and limits: everybody of a kind with the nearest to a limit first, and changes with what they come to before they are made.
+//! Usage and limits: all owners of a kind with the nearest to a limit first, and changes, whose effect is shown before they are
+//! made.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The scrub of OSTs: how far it is, and orders to it.
+//! The scrub of OSTs: its progress, and orders to it.
 
 use std::str::FromStr;
 

@@ -1,4 +1,4 @@
-//! Tasks: actions that are being carried out, and those that were.
+//! Tasks: actions that are being carried out, and past ones.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -91,7 +91,7 @@ struct Kept {
 }
 
 impl Tasks {
-    /// None yet.
+    /// An empty table.
     pub fn new(clock: Arc<dyn Clock>) -> Tasks {
         Tasks { clock, tasks: Mutex::default() }
     }

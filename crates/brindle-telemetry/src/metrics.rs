@@ -288,7 +288,8 @@ impl Registry {
         family.series.insert(labels, Source::Read(kind, Box::new(read)));
     }
 
-    /// Numbers that lie elsewhere and come and go: one series for each value of `label`. Whoever lists them bounds them.
+    /// Registers numbers that lie elsewhere and come and go: one series for each value of `label`. The code that lists
+    /// them must bound their number.
     pub fn list(
         &self,
         noun_unit: &str,

@@ -1,7 +1,8 @@
 //! Sink of log lines: a bounded queue, and one thread that writes them down.
 //!
-//! Whoever logs never waits for a disk, a pipe or a terminal, and never hears of an error: a line that finds the queue
-//! full or cannot be written is counted. The count, with the reason, is the first line that can be written again.
+//! A caller that logs never waits for a disk, a pipe or a terminal, and never sees an error: a line that finds the
+//! queue full or cannot be written is counted. The count, with the reason, is the first line that can be written
+//! again.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};

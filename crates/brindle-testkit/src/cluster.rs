@@ -120,7 +120,7 @@ impl SimCluster {
         Some(oss.store.granted_bytes())
     }
 
-    /// Some objects of an OST that is up.
+    /// At most `limit` objects of an OST that is up.
     pub async fn objects(&self, name: &str, limit: usize) -> Vec<ObjectId> {
         let oss = self.starts.lock().up.get(name).and_then(|oss| oss.as_ref()?.upgrade());
         let Some(oss) = oss else { return Vec::new() };

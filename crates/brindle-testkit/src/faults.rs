@@ -47,7 +47,7 @@ const MDT: &str = "mdt0";
 /// Kinds of faults that are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Menu {
-    /// None.
+    /// No faults.
     Nothing,
     /// Processes die, connections break, disks are slow: nothing that was acknowledged may be lost.
     Kills,

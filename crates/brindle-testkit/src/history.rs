@@ -70,11 +70,11 @@ impl Cuts {
 /// Faults that make certain failures of operations legitimate.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Excuses {
-    /// Some client was cut off from a server for longer than its lease, or may have been.
+    /// Whether a client was cut off from a server for longer than its lease, or may have been.
     pub silence: bool,
-    /// Some OST lost power or failed to sync.
+    /// Whether an OST lost power or failed to sync.
     pub data_loss: bool,
-    /// The MDT lost power.
+    /// Whether the MDT lost power.
     pub name_loss: bool,
     /// Bits flipped on some OST's disk.
     pub damage: bool,

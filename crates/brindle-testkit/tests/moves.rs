@@ -220,7 +220,7 @@ fn acknowledged_in_pieces(pieces: &[(u64, u64)]) {
         write(&bench.mounts[0], writer, 8 * UNIT, UNIT).await;
         write(&bench.mounts[0], writer, 12 * UNIT, UNIT).await;
         bench.mounts[0].fsync(writer).await.unwrap();
-        // Others fill the disk, with all that was promised.
+        // Foreign files fill the disk, including the space that was promised.
         bench.cluster.world().disk("ost0").set_room_bytes(Some(LIMITED_BYTES / 20));
         seams.sleep_ms(200).await;
         for (offset, len_bytes) in pieces {

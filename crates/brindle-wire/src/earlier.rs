@@ -1,8 +1,8 @@
 //! Messages as earlier versions of the protocol had them.
 //!
-//! Callers, handlers and caches know the newest form of every message, and nothing else. A connection that speaks an earlier version
-//! translates at its two ends (`brindle-net`): what goes out is written in the form of that version, what comes in is read from it. A
-//! connection of the newest version, and a message that never changed, cost one look into a short table.
+//! Callers, handlers and caches know only the newest form of every message. A connection that speaks an earlier version translates at
+//! its two ends (`brindle-net`): outgoing messages are written in the form of that version, incoming ones are read from it. A connection
+//! of the newest version, and a message that never changed, cost one look into a short table.
 //!
 //! A message that changes keeps its earlier form as [`Changed::Previous`] and gets a line in [`CHANGES`]; CONTRIBUTING.md has the steps.
 //! Golden bytes of each version are in `golden/`.

@@ -1,7 +1,7 @@
-//! Messages with extreme numbers, for tests of whoever answers them: each number of a message in turn, and many at once.
+//! Messages with extreme numbers, for tests of the code that answers them: each number of a message in turn, and many at once.
 //!
-//! A message is deserialised from a [`Maker`], which invents a value for whatever is asked for. A new field, or a new message, is
-//! therefore tried without anybody thinking of it.
+//! A message is deserialised from a [`Maker`], which invents a value of every requested type. A new field, or a new message, is
+//! therefore tested without further work.
 
 use serde::de::value::Error;
 use serde::de::{

@@ -1,9 +1,8 @@
-//! Forms: how types that are stored grow from release to release.
+//! Forms: how stored types grow from release to release.
 //!
-//! Bytes of a stored value are one byte, the version of its form, then postcard. A type that grows keeps its older form as
-//! [`Form::Previous`], so that what any release has written can be read. A value is written again in the newest form when it is changed,
-//! but never in a form newer than the *format level* of its file system: until every host can read that, a host that is still old must
-//! be able to take over.
+//! The bytes of a stored value are the version of its form (one byte), then postcard. A type that grows keeps its older form as
+//! [`Form::Previous`], so that bytes of any release can be read. A changed value is written in the newest form, but never in a form
+//! newer than the *format level* of its file system: until every host can read that form, an old host must be able to take over.
 
 use brindle_types::{Change, Code, Fault};
 use bytes::Bytes;

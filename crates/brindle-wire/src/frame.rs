@@ -4,7 +4,7 @@
 //! The header has 128 bytes, big-endian, and its layout never changes (`golden/v1/header.bin`). Bulk comes last, so
 //! that a receiver reads it straight into its aligned buffer and a sender writes it from where it lies.
 //!
-//! Invariant: nothing from the network is believed before its checksum and its limits have been checked here.
+//! Invariant: bytes from the network are used only after their checksum and their limits have been checked here.
 
 use std::borrow::Cow;
 

@@ -1,7 +1,8 @@
-//! Jobs: the tag that says for which job and user a request is made, and what servers count by it.
+//! Jobs: the tag with the job and user of a request, and the counters that servers keep by tag.
 //!
-//! A client puts a [`JobTag`] behind the body of each request ([`crate::frame::Frame::with_job`]), where the server has said in its hello that it
-//! takes them ([`crate::version::FEATURE_JOB`]): so nothing changes for a peer of the release before. `brindle-net` puts it on and takes it off.
+//! If the server has said in its hello that it takes job tags ([`crate::version::FEATURE_JOB`]), a client puts a [`JobTag`] behind the body
+//! of each request ([`crate::frame::Frame::with_job`]). Peers of the release before therefore see no change. `brindle-net` adds and removes
+//! the tag.
 
 use std::fmt;
 

@@ -1,6 +1,6 @@
 //! The map: hosts, targets, addresses, epochs. Kept by the MGS in the config store; its version is in every RPC.
 //!
-//! [`forms`] has what earlier releases stored, [`delta`] what changed between two versions.
+//! [`forms`] has the forms that earlier releases stored, [`delta`] the changes between two versions.
 
 pub mod delta;
 pub mod forms;

@@ -1,5 +1,5 @@
-//! Notices: requests of a server to a client, on the client's own connection. Each is answered within the lease or the client is
-//! fenced.
+//! Notices: requests of a server to a client, on the client's own connection. Each notice is answered within the lease or the
+//! client is fenced.
 
 use brindle_types::{Ino, Pair};
 use serde::{Deserialize, Serialize};

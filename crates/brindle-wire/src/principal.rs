@@ -1,4 +1,4 @@
-//! Principals: who is at the other end of a connection, and sets of them.
+//! Principals: the kinds of callers at the other end of a connection, and sets of them.
 //!
 //! The table of operations ([`crate::Op::askers`]) says which kinds may ask for each operation. A hello claims a principal; `brindle-net` compares
 //! the claim with what the connection proves (certificate, user of a local socket).

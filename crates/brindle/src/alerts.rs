@@ -1,4 +1,4 @@
-//! `brindle alerts`: what the manager of this host calls wrong, and what somebody says to it.
+//! `brindle alerts`: the alerts of this host's manager; acknowledging and silencing them.
 
 use brindle_manager::alerts::store::{AlertView, AlertsView, SilenceReq, SilenceView};
 use brindle_types::Result;

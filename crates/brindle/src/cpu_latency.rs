@@ -3,10 +3,10 @@
 //! A request of a file system passes from thread to thread: program, daemon, server, and back. Where a processor has gone to
 //! sleep for the microseconds in between, waking it costs more than the work: in a virtual machine, where sleep goes through
 //! the hypervisor, 30 to 60 us a time (docs/design/006-processors-awake.md). The kernel has a request for this, the file
-//! `/dev/cpu_dma_latency`: as long as a process holds it open, no processor goes to a sleep from which it needs longer than
-//! what was written there. The request ends with the process, however the process ends.
+//! `/dev/cpu_dma_latency`: as long as a process holds it open, no processor enters a sleep state whose exit latency exceeds
+//! the value written there. The request ends with the process, however the process ends.
 //!
-//! Invariant: held only while this process takes requests, and for [`LOOK`] after.
+//! Invariant: the file is held open only while this process takes requests, and for [`LOOK`] after.
 
 use std::fs::File;
 use std::io::Write;

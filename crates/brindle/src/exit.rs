@@ -12,7 +12,7 @@ use crate::print;
 pub enum Done {
     /// Success: all is as asked.
     Ok,
-    /// Some of it was done; the rest was said on standard error.
+    /// A part was done; the rest was reported on standard error.
     Partly,
     /// Done, and what it found is not well (status, fsck).
     Unhealthy,

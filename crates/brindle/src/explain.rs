@@ -1,4 +1,4 @@
-//! `brindle explain CODE`: what is behind a code; without one, the list of all.
+//! `brindle explain CODE`: the meaning of a code; without a code, the list of all.
 
 use std::fmt::Write as _;
 

@@ -15,7 +15,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// The progress that is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Show {
-    /// None.
+    /// No progress.
     Nothing,
     /// Progress of each file.
     Files,

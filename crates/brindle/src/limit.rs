@@ -1,4 +1,4 @@
-//! `brindle limit`: how much jobs, users and hosts may ask of servers.
+//! `brindle limit`: bounds on the requests of jobs, users and hosts to servers.
 
 use brindle_admin::limits::{LimitChanged, LimitView, LimitsView, parse_tbf};
 use brindle_host::users::user_name;

@@ -1,4 +1,5 @@
-//! Daemons that serve swap: they never wait for a page of their own, nor for the kernel to page others out through them.
+//! Locked memory of daemons that serve swap. Such a daemon never waits for a page of its own, nor for the kernel to page other processes
+//! out through it.
 
 use brindle_types::{Code, Fault, Result};
 use rustix::mm::{MlockAllFlags, mlockall};

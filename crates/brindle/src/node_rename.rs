@@ -1,4 +1,4 @@
-//! `brindle node rename`: another name for a host that has joined.
+//! `brindle node rename`: gives a host that has joined another name.
 
 use brindle_admin::rename;
 use brindle_types::Result;

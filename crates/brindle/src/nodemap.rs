@@ -1,4 +1,4 @@
-//! `brindle nodemap`: what hosts may do that are not trusted fully.
+//! `brindle nodemap`: the rights of hosts that are not trusted fully.
 
 use brindle_admin::nodemaps::{self, NodemapChanged, NodemapView};
 use brindle_types::Result;

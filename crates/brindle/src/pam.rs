@@ -1,6 +1,6 @@
 //! `brindle pam-check`, which the manager starts for a user whose password the host knows ([`brindle_manager::access::pam`]).
 //!
-//! `libpam.so.0` is opened when it is needed: the binary neither needs its headers to be built nor the library to start. Source of the
+//! `libpam.so.0` is opened when it is needed: the binary needs no headers of PAM to be built, and no library to start. Source of the
 //! calls and numbers: Linux-PAM 1.5, `pam_appl.h` and `_pam_types.h`.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};

@@ -1,4 +1,4 @@
-//! Pools of OSTs: `brindle pool`, and what `lctl` and `lfs` need of them.
+//! Pools of OSTs: `brindle pool`, and the parts that `lctl` and `lfs` share with it.
 
 use std::path::PathBuf;
 

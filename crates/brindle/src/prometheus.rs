@@ -1,4 +1,4 @@
-//! `brindle prometheus`: what a site's Prometheus needs to know of a file system.
+//! `brindle prometheus`: the daemons of a file system, as a site's Prometheus reads them.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Layouts of files and defaults of directories: asked for and chosen through the mount; `brindle stripe get|set|migrate`.
+//! Layouts of files and defaults of directories, read and set through the mount: `brindle stripe get|set|migrate`.
 
 use std::path::{Path, PathBuf};
 

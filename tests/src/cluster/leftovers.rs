@@ -1,5 +1,5 @@
-//! Finding and removing what a cluster leaves: processes, mounts, files. For clusters of this process at their end, and
-//! for those of test processes that were killed.
+//! Finding and removing leftovers of a cluster: processes, mounts, files. Used for clusters of this process at their
+//! end, and for clusters of test processes that were killed.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

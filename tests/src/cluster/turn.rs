@@ -1,4 +1,5 @@
-//! Turns of tests: those that are sensitive to what else runs have the machine alone; those on hosts of their own wait most of the time, and run two at once.
+//! Turns of tests: a test that is sensitive to other load has the machine alone. Tests on hosts of their own wait most of the time, and run
+//! two at once.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};

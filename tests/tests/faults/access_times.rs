@@ -1,5 +1,5 @@
-//! Times of last access on real mounts: what changes them, what it costs, and that a policy which goes by them takes nothing that is new or
-//! was in use.
+//! Times of last access on real mounts: which calls change them, and at which cost. A policy that goes by these times takes no file that is
+//! new or was in use.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Read;

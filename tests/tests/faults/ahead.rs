@@ -1,5 +1,5 @@
-//! Read-ahead of what fills no pages: small reads of a file that somebody writes travel together, and show every change at
-//! once all the same.
+//! Read-ahead for reads that fill no pages: small reads of a file that somebody writes travel together, and still show every
+//! change at once.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -119,7 +119,8 @@ fn read_all_aligned(cluster: &Cluster, file: &File) -> u64 {
     requests(cluster, "read") - before
 }
 
-/// Bytes of a long piece, from one to the next, and how many there are. None reaches over a multiple of a megabyte.
+/// Bytes of a long piece, distance from one piece to the next, and number of pieces. No piece crosses a multiple of a
+/// megabyte.
 const PIECE: usize = 256 << 10;
 const STEP: u64 = 768 << 10;
 const PIECES: u64 = 40;

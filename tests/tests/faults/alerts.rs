@@ -1,5 +1,5 @@
-//! Alerts of the manager, on a real cluster: each that one machine can bring about is raised once and ended once, told to a webhook and by
-//! mail, also when the manager itself is killed in between.
+//! Alerts of the manager, on a real cluster. Each alert that one machine can cause is raised once, ended once, and told to a webhook and
+//! by mail, also when the manager itself is killed in between.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

@@ -1,5 +1,5 @@
-//! The disk of the MDT is lost, and a backup of it is put in its place: what was there at the time of the backup is there again, what
-//! was made later is kept by the OSTs, and the old disk can do no harm any more.
+//! The disk of the MDT is lost, and a backup is restored in its place. Files of the time of the backup are there again, the OSTs keep
+//! the objects of later files, and the old disk can do no harm any more.
 
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt};

@@ -1,4 +1,4 @@
-//! Bare hosts on one machine: what an installation finds there, and that nothing of them is left.
+//! Bare hosts on one machine: an installation finds the files that it expects, and the end of the cluster leaves none of them.
 
 use std::fs;
 use std::path::{Path, PathBuf};

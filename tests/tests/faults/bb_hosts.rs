@@ -1,4 +1,5 @@
-//! Burst buffers whose compute nodes are other hosts: the orchestrator on one, agents on two others, and a fourth that nobody has let in.
+//! Burst buffers whose compute nodes are other hosts: the orchestrator on one host, agents on two others, and a fourth host that has not
+//! joined.
 
 use std::process::Child;
 

@@ -1,4 +1,4 @@
-//! Write-behind: small writes travel together, everybody sees them at once all the same, and what was acknowledged finds room.
+//! Write-behind: small writes travel together, all readers see them at once all the same, and acknowledged bytes find space.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};

@@ -1,6 +1,6 @@
-//! F15: the daemon of a mount dies while it holds locks, leases, removed open files and unsynced data. Others wait for its
-//! lease at most; its data is there, with a size; nothing of it stays behind. Or only a program is killed, and what it has begun
-//! goes on.
+//! F15: the daemon of a mount dies while it holds locks, leases, removed open files and unsynced data. Others wait for its lease
+//! at most; its data is there, with a size; no resource of it stays behind. In other tests only a program is killed, and the
+//! operation that it has begun goes on.
 
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};

@@ -1,4 +1,4 @@
-//! Commands of people who may not, and about files whose names are bytes.
+//! Commands of users without rights, and commands about files whose names are no UTF-8.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -10,9 +10,9 @@ use std::process::{Command, Output};
 
 use brindle_tests::cluster::{Cluster, Options, binary};
 
-/// Some user without rights.
+/// A user without rights.
 const USER: u32 = 1234;
-/// The exit code of what was denied.
+/// The exit code of a denied command.
 const DENIED: i32 = 4;
 
 /// A copy of the binary that every user may run.

@@ -1,5 +1,5 @@
-//! 64 processes at once through one mount: they get slow, and never errors; what they read is what they wrote, and the
-//! memory of mount and servers stays within its bounds.
+//! 64 processes at once through one mount: they get slow, and never errors; they read what they wrote, and the memory
+//! of mount and servers stays within its bounds.
 
 use brindle_tests::cluster::{Cluster, Options};
 use serde_json::Value;

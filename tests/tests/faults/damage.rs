@@ -1,5 +1,5 @@
-//! F13: bits flip in an object, an object is cut short, two are swapped, one is gone. Reads of what is damaged fail with
-//! EIO, never with other bytes; everything else is readable; `fsck` names what is damaged.
+//! F13: bits flip in an object, an object is cut short, two are swapped, one is gone. Reads of damaged blocks fail with
+//! EIO, and never return wrong bytes; everything else is readable; `fsck` names the damage.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;

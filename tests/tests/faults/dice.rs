@@ -1,4 +1,5 @@
-//! Chance from a seed, so that a run can be told from another and repeated as far as real processes allow.
+//! Random choices from a seed, so that runs differ, and a run can be repeated as far as real processes
+//! allow.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

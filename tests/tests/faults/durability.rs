@@ -1,5 +1,6 @@
-//! `brindle target set --durability`, while programs go on. Property: what targets in mode `sync` have answered is there after a power cut of all servers at
-//! once and the death of the client that wrote it, without any fsync; the mode stays over restarts, and each target says what it is.
+//! `brindle target set --durability`, while programs go on. Property: if targets in mode `sync` have answered a change, it is there after a
+//! power cut of all servers at once and the death of the client that wrote it, without any fsync. The mode survives restarts, and each
+//! target reports its mode.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,5 @@
 //! A cluster made on empty machines, as docs/operations/install.md says: the first host makes it, others join with tokens, an administrator
-//! says who serves what, a client mounts. Then hosts die, are removed, and join again.
+//! assigns targets to hosts, a client mounts. Then hosts die, are removed, and join again.
 
 use std::process::Child;
 

@@ -1,4 +1,4 @@
-//! Fair share between jobs, and limits: a crowd of one job does not make another one wait behind all of its requests, and what a limit says is held.
+//! Fair share between jobs, and limits: a job does not wait behind all requests of a crowd of another job, and limits are kept.
 
 use std::fs;
 use std::path::Path;

@@ -1,6 +1,6 @@
-//! F11: an OST is full, all OSTs are full, the MDT is full. A file whose OST is full goes on on another; when nobody has
-//! room, programs get ENOSPC, nothing else and without delay; removing works and brings the space back; nothing that was
-//! answered is lost.
+//! F11: an OST is full, all OSTs are full, the MDT is full. A file whose OST is full continues on another OST. When no
+//! OST has space, programs get ENOSPC, no other error and without delay. Removing works and frees space. No answered
+//! write is lost.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};

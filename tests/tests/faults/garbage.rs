@@ -1,5 +1,5 @@
-//! F16: garbage at every server's port while programs work. No process dies, programs see nothing of it,
-//! memory stays bounded, and senders of garbage are disconnected.
+//! F16: garbage at every server's port while programs work. No process dies, programs see no effect, memory
+//! stays bounded, and senders of garbage are disconnected.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};

@@ -1,4 +1,4 @@
-//! A cluster of hosts on one machine: hosts die, hang and lose their links, and nobody loses anything.
+//! A cluster of hosts on one machine: hosts die, hang and lose their links, and no bytes are lost.
 
 use std::fs;
 use std::io::{BufRead, BufReader};

@@ -1,4 +1,5 @@
-//! Jobs: what programs do is counted for their job at every server they reach, with no request more, whatever becomes of it behind their back.
+//! Jobs: every server that a program reaches counts its requests for the program's job, without additional requests. Requests that the
+//! mount makes later in the background count for that job, too.
 
 use std::fs;
 use std::process::{Command, Stdio};

@@ -1,5 +1,5 @@
-//! F1: servers die at any moment under load and come back. No program sees an error, I/O goes on by itself, nothing that
-//! was answered is lost or done twice.
+//! F1: servers die at any moment under load and come back. No program sees an error, I/O goes on by itself, and no answered operation is
+//! lost or done twice.
 
 use std::fs::File;
 use std::process::Command;

@@ -78,7 +78,7 @@ impl Manager {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        // Some commands end without reading it.
+        // A command may end without reading its input.
         let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
         let output = child.wait_with_output().unwrap();
         let said = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();

@@ -1,7 +1,7 @@
 //! Faults on real processes and real mounts, against a history kept outside the file system.
 //!
-//! Names follow the table of faults: F1 killed servers, F3 and F4 power cuts, F11 full disks, F13 damage, F15 a killed
-//! client, F16 garbage on the wire; `admin` what is said of faults. Each test starts a cluster of its own; they run one after the other. Each prints its
+//! Names follow the table of faults: F1 killed servers, F3 and F4 power cuts, F11 full disks, F13 damage, F15 a killed client, F16 garbage
+//! on the wire; `admin` the messages about faults. Each test starts a cluster of its own; tests run one after the other. A test prints its
 //! seed; `BRINDLE_SEED=n` throws the same dice again, `BRINDLE_FAULT_ROUNDS=n` repeats the faults n times.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]

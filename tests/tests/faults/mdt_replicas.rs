@@ -1,6 +1,6 @@
-//! An MDT with members on two hosts, each with a directory of its own: a host is lost with its disks, then the other one; a member hangs, the
-//! primary hangs; another one is promoted. Clients write files with checksums and change names all the time: no program sees an error, every byte
-//! is right, and every name is where it was put.
+//! An MDT with members on two hosts, each with a directory of its own. A host is lost with its disks, then the other one; a member hangs,
+//! the primary hangs; another member is promoted. Clients write files with checksums and change names all the time: no program sees an
+//! error, every byte is right, and every name is where it was put.
 
 use std::fs;
 use std::path::PathBuf;

@@ -130,7 +130,7 @@ fn read_only(cluster: &Cluster) {
     }
     let read = as_user(cluster, "h3", ALICE, &format!("cat {m}/alice/secret {m}/alice/small {m}/all"));
     assert!(read.ok(), "{read}");
-    // Others are not concerned.
+    // Other hosts are not affected.
     said(cluster, "h1", &format!("cd {m} && echo x > alice/of-h1 && cat alice/small"));
 }
 

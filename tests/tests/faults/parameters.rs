@@ -1,4 +1,5 @@
-//! `lctl` on a real cluster: what it reads is so, what it sets has its effect, a dead OST is told of.
+//! `lctl` on a real cluster: values that it reads are true, values that it sets have their effect,
+//! and a dead OST is reported.
 
 use std::time::{Duration, Instant};
 

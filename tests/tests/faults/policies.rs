@@ -1,5 +1,5 @@
-//! Policies on real mounts: the tier drains itself and files come back, what deletes is off until it was confirmed, and an engine that is
-//! killed in the middle loses and doubles nothing.
+//! Policies on real mounts: the tier drains itself and files come back. Policies that delete are off until they were confirmed. An engine
+//! that is killed in the middle loses and doubles nothing.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

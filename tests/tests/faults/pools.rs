@@ -1,4 +1,5 @@
-//! Pools on a real cluster: files lie where their pool is, through kills of the servers that know it.
+//! Pools on a real cluster: files lie on the OSTs of their pool, also after servers that know the
+//! pool were killed.
 
 use brindle_tests::cluster::{Cluster, Options};
 

@@ -1,5 +1,6 @@
 //! F3 and F4: power cuts of one server and of all, on real ext4 and XFS. Synced data is there, and unsynced
-//! data goes only together with an error. Of names at most the last second goes, always as a suffix.
+//! data goes only together with an error. At most the last second of changes of names is lost, always as a
+//! suffix.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

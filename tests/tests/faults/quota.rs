@@ -1,4 +1,5 @@
-//! Limits of users and groups, hard and soft: nothing that was acknowledged meets one, none is exceeded, and what needs no room is not refused.
+//! Limits of users and groups, hard and soft: an acknowledged write never meets a limit, no limit is exceeded, and a write that needs no
+//! space is not refused.
 
 use std::fs::{File, OpenOptions};
 use std::io;

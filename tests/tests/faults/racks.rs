@@ -1,4 +1,5 @@
-//! Racks of real hosts (`brindle node label`). Property: copies of a target are put into one rack only by word, and a spare host of another rack comes first.
+//! Racks of real hosts (`brindle node label`). Property: copies of a target are put into one rack only on an explicit order, and a spare
+//! host of another rack comes first.
 
 use std::time::Duration;
 

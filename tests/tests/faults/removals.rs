@@ -1,4 +1,5 @@
-//! Files that are removed in a directory that several clients change: what is removed is what is there.
+//! Removals of files in a directory that several clients change: a removal removes exactly the present
+//! file.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};

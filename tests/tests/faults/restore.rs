@@ -1,5 +1,6 @@
-//! The disk of the MGS is lost, and its configuration is restored from a backup that is older than the last change of a replica set. Property:
-//! the member that lacks acknowledged changes is not given the target, however long the other one is away; in the end every byte is there.
+//! The disk of the MGS is lost, and its configuration is restored from a backup that is older than the last change of a replica set.
+//! Property: the member that lacks acknowledged changes does not get the target, however long the other one is away; in the end every byte
+//! is there.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Robinhood's commands say what a walk through the mount says, in Robinhood's columns.
+//! Robinhood's commands report the figures of a walk through the mount, in Robinhood's columns.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, FileTimes};

@@ -1,5 +1,5 @@
-//! All hosts of a cluster start anew one after the other, as after an upgrade, and no program sees an error. The cluster is written to a file
-//! before, copies included, and is as the file says afterwards.
+//! All hosts of a cluster start anew one after the other, as after an upgrade, and no program sees an error. Before, the cluster is written
+//! to a file, copies included; afterwards it is as the file says.
 
 use std::fs;
 

@@ -1,5 +1,5 @@
-//! Damage that nobody has read yet: the scrub finds it on any copy, mends it from a copy that is whole, and names what no copy has. Under load, with
-//! hosts that hang and die, it reports nothing that is not damage, and it goes on where it was.
+//! Damage that nobody has read yet: the scrub finds it on any copy, repairs it from a whole copy, and names damage without a whole copy.
+//! Under load, with hosts that hang and die, the scrub reports only real damage, and it continues where it was.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

@@ -1,5 +1,5 @@
-//! Several hosts that run the MGS, with the configuration in etcd: when the active one dies or hangs another one is active, no program sees
-//! an error, and the cluster can be changed again.
+//! Several hosts that run the MGS, with the configuration in etcd. When the active MGS dies or hangs another one becomes active, no program
+//! sees an error, and the cluster can be changed again.
 
 use std::process::Child;
 

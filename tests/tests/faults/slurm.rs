@@ -1,4 +1,4 @@
-//! Burst buffers under a real Slurm: jobs get a file system of their own, and nothing that is to be staged out is lost.
+//! Burst buffers under a real Slurm: jobs get a file system of their own, and no file that is to be staged out is lost.
 
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;

@@ -1,5 +1,5 @@
-//! Space on a real cluster: a target that fills up is told of long before it is full, an added OST is used at once, and
-//! two file systems on one machine do not meet.
+//! Space on a real cluster: a target that fills up is reported long before it is full, an added OST is used at once,
+//! and two file systems on one machine do not mix.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;

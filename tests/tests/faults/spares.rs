@@ -1,5 +1,5 @@
-//! Small files that are opened ahead: who reads one after the other asks the MDT once for many, and sees every change at once
-//! all the same.
+//! Small files that are opened ahead: a program that reads them one after the other asks the MDT once for many, and still
+//! sees every change at once.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};

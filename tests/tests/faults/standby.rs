@@ -1,5 +1,5 @@
-//! Targets on devices that two hosts reach: when their owner dies, hangs, or gives them up, the other host serves them, and no program sees an
-//! error. The devices are images that each host attaches and mounts for itself; a host that is killed loses what it had not written.
+//! Targets on devices that two hosts reach. When the owner dies, hangs, or releases a target, the other host serves it, and no program sees
+//! an error. The devices are images that each host attaches and mounts for itself; a host that is killed loses its unwritten pages.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -1,5 +1,5 @@
-//! L2: a program that writes and reads blocks of a striped file of its own. Every block says which it is: file, place,
-//! generation, checksum; so that an old, misplaced, mixed or damaged block is told from the right one.
+//! L2: a program that writes and reads blocks of a striped file of its own. Every block has its file, place, generation
+//! and checksum, so that an old, misplaced, mixed or damaged block is told from the right one.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};

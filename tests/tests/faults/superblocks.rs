@@ -1,5 +1,5 @@
-//! The MGT is lost with every backup, and the configuration is made anew from the superblocks of the targets (`restore --from-superblocks`). Property: every
-//! byte is there, the copy that lacks acknowledged changes does not lead, and what contradicts itself is refused by name.
+//! The MGT is lost with every backup, and the configuration is rebuilt from the superblocks of the targets (`restore --from-superblocks`).
+//! Property: every byte is there, the copy that lacks acknowledged changes does not become primary, and contradictions are refused by name.
 
 use crate::bare_hosts::{said, sh};
 use crate::enrolment::{MOUNT, brindle, done, end, join, mount, serve};

@@ -1,4 +1,4 @@
-//! Help for whoever helps from afar: the level of a log at runtime, and a bundle without names of files.
+//! Support from afar: the level of a log at runtime, and a bundle without names of files.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

@@ -1,5 +1,6 @@
-//! The drill that an archive is for: files are archived, the cluster is destroyed, and a new one makes them again from the archive alone, with every byte,
-//! owner, mode, time, extended attribute, hard link and layout. From a directory, a bucket, and what another tool has written.
+//! Disaster recovery from an archive: files are archived, the cluster is destroyed, and a new one makes the files again from the archive
+//! alone, with every byte, owner, mode, time, extended attribute, hard link and layout. The archive is a directory, a bucket, or the work
+//! of another tool.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,5 +1,5 @@
-//! Tiering with an archive in a bucket of a real S3 server: files go there, are released and come back with the same bytes, and their manifests say
-//! what else there is to know; agents and the server die in the middle; objects are damaged; keys and buckets are wrong.
+//! Tiering with an archive in a bucket of a real S3 server. Files go there, are released and come back with the same bytes, and their
+//! manifests have all other facts. Agents and the server die in the middle; objects are damaged; keys and buckets are wrong.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};

@@ -1,4 +1,4 @@
-//! A client's work, which hosts die and come back under: no program sees an error, and every byte is right.
+//! A client's work, during which hosts die and come back: no program sees an error, and every byte is right.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Rename and what it does to both names, to links, and to files that are open.
+//! Rename and its effects on both names, on links, and on open files.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};

@@ -1,7 +1,7 @@
 //! Tests of `lfs find` and `brindle file du`, which ask the MDT: they find the same as find and du, which
 //! walk the mount.
 //!
-//! On a local file system there is nobody to ask, and nothing is tested.
+//! On a local file system there is no MDT to ask, and the tests do nothing.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;

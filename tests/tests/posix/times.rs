@@ -1,4 +1,4 @@
-//! Times: what changes them, how exact and how far they go, and setting them.
+//! Times: which calls change them, their precision and range, and setting them.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};

@@ -1,4 +1,4 @@
-//! Extended attributes: names, sizes, flags, and who sees what.
+//! Extended attributes: names, sizes, flags, and their visibility to users.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};

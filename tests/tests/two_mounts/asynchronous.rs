@@ -1,4 +1,4 @@
-//! Writes that are handed over to the kernel and waited for later (io_submit, promise 6): one that fails changes nothing.
+//! Asynchronous writes (io_submit, promise 6): a failed write changes nothing.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::fs::{self, File, OpenOptions};

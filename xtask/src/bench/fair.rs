@@ -1,8 +1,8 @@
-//! `cargo xtask bench-fair-share`: what a job of 64 processes does to the `ls -l` of another one, with turns and without.
+//! `cargo xtask bench-fair-share`: the effect of a job of 64 processes on the `ls -l` of another job, with fair sharing and without.
 //!
-//! The queue of the MDT is the bottleneck: a control group gives it a fifth of a processor. The noisy client, its programs and its mount, is pinned to the
-//! last processor of this machine, so that the quiet one does not compete with it for anything but the MDT. Clusters with `fair-share` auto and off
-//! are measured in turn.
+//! The queue of the MDT is the bottleneck: a control group gives it a fifth of a processor. The noisy client, its programs and its mount,
+//! is pinned to the last processor of this machine, so that the quiet client competes with it for the MDT only. Clusters with `fair-share`
+//! auto and off are measured in turn.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

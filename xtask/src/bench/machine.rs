@@ -1,4 +1,4 @@
-//! The machine of a run: what matters for its figures, and nothing that names it.
+//! The machine of a run: the facts that matter for its figures, without its name.
 
 use std::path::Path;
 

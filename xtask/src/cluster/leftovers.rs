@@ -1,5 +1,4 @@
-//! Removal of things that a cluster left although it was told to end: found by the directory that it lives
-//! in.
+//! Removal of leftovers of a cluster that was told to end: found by the cluster's directory.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! A cluster of real processes with two mounts, for one step: made by `brindle dev`, below a directory of its own.
 //!
 //! Called by the step `mounted` and by the soak. Invariant: when a [`Cluster`] is dropped, whatever happened, no process, mount,
-//! loop device or file of it is left; what could not be ended in order is ended by force and named.
+//! loop device or file of it is left. A part that could not be ended in order is ended by force and named.
 
 pub mod leftovers;
 

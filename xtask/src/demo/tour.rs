@@ -1,4 +1,4 @@
-//! The tour: what a parallel file system is for, on real files.
+//! The tour: the purposes of a parallel file system, on real files.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -29,7 +29,7 @@ const PORTS: std::ops::Range<u16> = 22_000..30_000;
 const PORT_COUNT: u16 = 3;
 /// The users of the image.
 const PASSWD: &str = "root:x:0:0:root:/:/usr/bin/brindle\nnobody:x:65534:65534:nobody:/:/usr/bin/brindle\n";
-/// Their groups.
+/// Groups of the users.
 const GROUP: &str = "root:x:0:\nnogroup:x:65534:\n";
 /// Links to the binary.
 const LINKS: &[&str] = &["lfs", "lctl", "mount.brindle"];

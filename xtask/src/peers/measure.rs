@@ -1,5 +1,5 @@
-//! Runs the workloads: in each repetition every group on every system in turn, so that whatever disturbs the machine meets
-//! all of them.
+//! Runs the workloads. Each repetition runs every group on every system in turn, so that a disturbance of the machine
+//! meets all of them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

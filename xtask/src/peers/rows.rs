@@ -1,4 +1,4 @@
-//! The table of ratios: what is run, and what Brindle has to reach in each row.
+//! The table of ratios: the runs, and the ratio that Brindle has to reach in each row.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Sizes of the work: a full run for figures to be quoted, a quick one to see that all systems work.
+//! Sizes of the work: a full run for figures to be quoted, a quick one as a check that all systems work.
 
 use brindle_types::units::{GIB, MIB};
 

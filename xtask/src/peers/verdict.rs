@@ -1,5 +1,6 @@
-//! From samples to a verdict. The floor of a row is the lower of what is asked for beside the best peer and beside the
-//! yardstick; repetitions are compared in pairs, so that what disturbs the machine for a while disturbs both.
+//! From samples to a verdict. The floor of a row is the lower of two figures: the wanted share of the best peer and
+//! that of the yardstick. Repetitions are compared in pairs, so that a disturbance of the machine for a while meets
+//! both.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,9 @@
-//! `make seeds`: what the seed documents measured, again on hosts of this machine, as a share of what the links allow.
+//! `make seeds`: the measurements of the seed documents, repeated on hosts of this machine, as a share of the limit of the links.
 //!
-//! Each *place* is a cluster of hosts (network namespaces) whose links let pass a thousandth, a hundredth or a tenth of what those of the document
-//! did. First plain TCP in the same place says what the links allow (`iperf3`, both ways); then `brindle bench` runs the document's load on mounts of
-//! the client hosts. A row is the best of its sweep, as in the documents, and is shown beside the document's own share.
+//! Each *place* is a cluster of hosts (network namespaces) whose links have a thousandth, a hundredth or a tenth of the throughput of the
+//! document's links. First plain TCP in the same place measures the limit of the links (`iperf3`, both ways); then `brindle bench` runs the
+//! document's load on mounts of the client hosts. A row is the best of its sweep, as in the documents, and is shown beside the document's
+//! own share.
 //!
 //! | module | does |
 //! |---|---|

@@ -1,8 +1,8 @@
 //! Programs and POSIX suites that run in any directory: a mount, or a local file system for comparison.
 //!
 //! Called by `cargo xtask suite NAME DIR`, by the cluster step of `make test` and by the soak. A suite gets an empty
-//! directory of its own and answers with a [`Report`]. Invariant: nothing here touches the directory under test from
-//! this process; everything goes through a command with a time limit, so a file system that hangs cannot hang the run.
+//! directory of its own and answers with a [`Report`]. Invariant: this process never touches the directory under test;
+//! every access is by a command with a time limit, so a file system that hangs cannot hang the run.
 
 mod cargo_build;
 mod fio;

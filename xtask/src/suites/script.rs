@@ -1,4 +1,4 @@
-//! A suite that is a row of commands, each needing the ones before it.
+//! A suite that is a row of commands, of which each needs the earlier ones.
 
 use std::ffi::OsStr;
 

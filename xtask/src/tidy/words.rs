@@ -1,4 +1,4 @@
-//! Calls and words that do not belong in a place: clocks and disks outside their seams, printing outside the
+//! Calls and words that do not belong in their file: clocks and disks outside their seams, printing outside the
 //! binary, unfinished work, paths of one machine.
 
 use super::source::{code_lines, is_test_file};

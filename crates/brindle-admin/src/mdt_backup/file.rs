@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Kind 1 is the header (the first block), 2 are rows, 3 is the end (the last block) with the number of rows. Bodies are in
-//! postcard. Invariant: a file without a sound end is no backup; it gets its name only when it has one and is durable.
+//! postcard. Invariant: a file without a sound end is no backup; a file gets its name only when its end is sound and
+//! durable.
 
 use std::io;
 use std::sync::Arc;

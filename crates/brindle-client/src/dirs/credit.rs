@@ -7,8 +7,8 @@
 
 /// Entries for each name that had to be asked for: a directory that is gone through in any order is known after a sixteenth of it.
 pub(super) const OF_EACH_ASKED: u32 = 16;
-/// Entries for each that was listed ahead and looked at: if a quarter of them are, listing goes on by itself; if an eighth, twice as many
-/// are listed as those that were asked for are worth.
+/// Entries for each entry that was listed ahead and looked at. If a quarter of the listed entries are looked at, listing goes on by
+/// itself. If an eighth are, the listing is twice as long as the names that were asked for alone would allow.
 pub(super) const OF_EACH_USED: u32 = 4;
 /// Entries listed ahead at once.
 pub(super) const AHEAD_MIN: u32 = 128;

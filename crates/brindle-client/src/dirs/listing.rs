@@ -97,8 +97,8 @@ impl Dirs {
         (lead, inner.list_ahead(dir))
     }
 
-    /// The MDT was asked where a name in `dir` leads, and it leads somewhere. Whoever looks at many names of a directory will
-    /// look at more: what is to be listed ahead of that, until [`Dirs::listed_ahead`].
+    /// The MDT was asked where a name in `dir` leads, and it leads somewhere. A program that looks at many names of a directory will
+    /// look at more. Returns the part that is to be listed ahead, until [`Dirs::listed_ahead`].
     pub fn ahead(&self, dir: Ino) -> Option<Ahead> {
         let mut inner = self.inner.lock();
         let known = inner.dirs.get_mut(&dir)?;

@@ -18,7 +18,7 @@ const PARTS_MAX: usize = 4;
 #[derive(Default)]
 pub(super) struct Parts(VecDeque<Part>);
 
-/// Some entries behind each other.
+/// A run of consecutive entries.
 pub(super) struct Part {
     after: u64,
     /// Without attributes.

@@ -32,7 +32,7 @@ impl Drop for Place<'_> {
     }
 }
 
-/// An append at a place of the MDT, remembered so that a restarted MDT can be told; over when dropped.
+/// An append at a place of the MDT, remembered so that it can be reclaimed at a restarted MDT; over when dropped.
 struct Placed<'a> {
     inode: &'a Inode,
     number: u64,
@@ -125,13 +125,13 @@ impl Client {
         if let Err(fault) = self.size_for(inode, 0).await {
             return Some(Err(fault));
         }
-        // Place of the append after a full OST has stopped it. Others may have taken parts of the write
-        // already, so that the file seems to end behind them.
+        // Place of the append after a full OST has stopped it. The other OSTs may have taken parts of the write already, so
+        // that the file seems to end after those parts.
         let mut begun = None;
         let mut under = None;
         let mut tries = Tries::default();
         let data = Rope::from(write.data.clone());
-        // Bytes that were written before a full OST was met.
+        // Bytes that were written before an OST was full.
         let mut done = 0;
         let or_short = |done: u64, outcome| if done > 0 { Some(Ok(done)) } else { outcome };
         loop {
@@ -157,7 +157,7 @@ impl Client {
                 return or_short(done, None);
             }
             if begun.is_some() && under != Some(snapshot.ticket.truncate_epoch) {
-                // The file was cut meanwhile: it ends elsewhere.
+                // The file was truncated meanwhile: it ends elsewhere.
                 if done > 0 {
                     return Some(Ok(done));
                 }
@@ -174,7 +174,7 @@ impl Client {
                 return self.place(inode, range).await.err().map(Err);
             }
             match self.scatter(inode, &snapshot, range.start, &data.tail(done), write.how(handle)).await {
-                // The file was cut meanwhile, and its end is elsewhere.
+                // The file was truncated meanwhile, and its end is elsewhere.
                 Ok(Progress { overtaken: true, .. }) => {
                     return or_short(done, Some(Err(Fault::new(Code::StaleLayout))));
                 }
@@ -209,7 +209,7 @@ impl Client {
         let inode = &handle.inode;
         let due = inode.due(Carry::CacheUpdates);
         if let Some(report) = &due.report {
-            // The place lies behind everything that we wrote.
+            // The place is after all bytes that we wrote.
             self.mds.ask(&ReportReq { items: vec![(inode.ino, report.clone())], synced: Vec::new() }).await?;
             due.delivered();
         }
@@ -230,7 +230,7 @@ impl Client {
             let written = self.write_objects(inode, place.offset, &data, how).await;
             placed.writing_at(None);
             match written {
-                // The file was moved, or cut, perhaps behind this place: the MDT knows.
+                // The file was moved, or truncated, perhaps below this place: the MDT knows.
                 Err(fault) if fault.code == Code::StaleLayout => {
                     if let Err(fault) = self.retry(inode, &mut tries, fault).await {
                         break Err(fault);

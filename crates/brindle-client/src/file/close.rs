@@ -41,8 +41,8 @@ struct Closing {
 }
 
 impl Closing {
-    /// Whether it ends the write session of a file of which bytes are under way to an OST: old ones that are written again, or those
-    /// of a program that was killed, or for which nobody waits because the OST is away. (None of them begin after it.)
+    /// Whether the close ends the write session of a file while bytes of it are under way to an OST: old bytes that are written
+    /// again, bytes of a killed program, or bytes for which nobody waits because the OST is away. (No such write begins later.)
     fn is_early(&self) -> bool {
         self.carry == Carry::Last && has_bytes_under_way(&self.handle.inode.lock())
     }
@@ -67,7 +67,7 @@ impl Closes {
         self.hurry.notify_one();
     }
 
-    /// The client has ended: nobody is told anything any more.
+    /// The client has ended: no caller is told any more.
     pub fn end(&self) {
         self.work.notify_one();
         self.hurry.notify_one();
@@ -85,7 +85,7 @@ impl Client {
         taken.await.unwrap_or_else(|_| Err(Fault::new(Code::Shutdown)))
     }
 
-    /// Sends bytes that were written through a handle: to be done before the handle is given back.
+    /// Sends bytes that were written through a handle. Must be done before the handle is given back.
     pub async fn finish_writes(&self, number: u64) {
         if let Ok(handle) = self.handles.get(number)
             && handle.access.write
@@ -124,12 +124,12 @@ impl Client {
         !writes && handle.intact().is_ok()
     }
 
-    /// Gives a handle back within a moment, after [`Client::finish_writes`]; what is returned tells when the MDT has taken it.
+    /// Gives a handle back within a moment, after [`Client::finish_writes`]; the returned value tells when the MDT has taken it.
     pub fn close_later(&self, number: u64) -> Result<oneshot::Receiver<Result<(), Fault>>, Fault> {
         let Some(handle) = self.handles.remove(number) else {
             return Err(Fault::new(Code::BadHandle).why(format!("handle {number}")));
         };
-        // The kernel may have read its pages until now (also those of a file that is read past them: programs may map it).
+        // The kernel may have read its pages until now. (Also pages of a file that is read past them: programs may map the file.)
         self.note_pages(&handle);
         let last_writer = handle.access.write && handle.inode.lock().writers == 0;
         if last_writer && handle.alive().is_ok() {
@@ -209,12 +209,12 @@ impl Client {
         }
     }
 
-    /// A descriptor of the handle is closed by `process` (`None`: not known): says whether data written through it was
-    /// lost, when what the process wrote has been sent.
+    /// Handles a close of the handle's descriptor by `process` (`None`: not known). Sends the process's writes, and returns whether
+    /// data written through the handle was lost.
     ///
-    /// A process that has written nothing waits for nothing. Most of these are about to become another program: exec
-    /// closes the descriptors that are not to be inherited, and the kernel locks the process meanwhile, so that if this
-    /// waited for an OST that is away, ps(1) would hang on all of the machine.
+    /// A process that has written nothing does not wait. Most such processes are about to execute another program: exec closes the
+    /// descriptors that are not to be inherited, and the kernel locks the process meanwhile. If this call waited for an OST that is
+    /// away, ps(1) would hang on all of the machine.
     pub async fn flush(&self, number: u64, process: Option<u64>) -> Result<(), Fault> {
         let handle = self.handles.get(number)?;
         self.tell_lost(&handle.inode);
@@ -226,7 +226,7 @@ impl Client {
         self.flush_behind(&handle.inode).await;
         let torn = handle.inode.lock().unsynced.values().any(|u| u.torn().is_some());
         if torn {
-            // An OST is known to have lost some: write it again, or say so.
+            // An OST is known to have lost bytes: they are written again, or the loss is reported.
             self.sync_inode(&handle.inode).await?;
         }
         self.tell_lost(&handle.inode);

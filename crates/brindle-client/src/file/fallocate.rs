@@ -130,7 +130,7 @@ impl Client {
         let size_bytes = self.size_for(inode, range.end).await?;
         if how != (Allocation::Reserve { keep_size: how.keeps_size() }) {
             let end = if how.keeps_size() { range.end.min(size_bytes) } else { range.end };
-            // WriteBuffer the limit an inline file has no bytes, however far a truncate has extended it.
+            // Beyond the limit an inline file has no bytes, however far a truncate has extended it.
             let end = end.min(INLINE_MAX_BYTES);
             if range.start < end {
                 let zeros = Bytes::from(vec![0; (end - range.start) as usize]);

@@ -25,19 +25,19 @@ use crate::handles::Handle;
 use crate::inodes::{Carry, Inode, LayoutSnapshot};
 use crate::unsynced::Plan;
 
-/// Times that lost bytes are written again before the OST is taken to be failing.
+/// How often lost bytes are written again before the OST counts as failing.
 const RESENDS_MAX: usize = 8;
 
 /// State of an OST's objects of a file, as its answer to a sync shows it.
 struct Synced {
     /// Stripes whose objects exist.
     exist: Vec<Stripe>,
-    /// Writes were lost; the handles were told.
+    /// Writes were lost; the handles report it.
     lost: Option<Fault>,
 }
 
-/// Whether the file looks for all of these bytes of a stripe where they were written: a component ends early since its OST was full,
-/// and what lay behind that then is to be found on another one. (In an object nobody reads they would be of no use.)
+/// Whether the file reads all of these bytes of a stripe where they were written. A component ends early when its OST was full, and
+/// the bytes after that end are on another OST. (Bytes in an object that nobody reads would be of no use.)
 fn is_read_there(layout: &Layout, stripe: Stripe, writes: &[(u64, Bytes)]) -> bool {
     let parts: Vec<_> = layout.parts_of(stripe.generation).collect();
     let (Some(first), Some(ost)) = (parts.first(), layout.ost_of(stripe)) else { return false };
@@ -59,7 +59,7 @@ fn is_read_there(layout: &Layout, stripe: Stripe, writes: &[(u64, Bytes)]) -> bo
     })
 }
 
-/// Refuses an answer by which an object is missing that must exist.
+/// Refuses an answer in which an object is missing that must exist.
 fn all_there(
     inode: &Inode,
     snapshot: &LayoutSnapshot,
@@ -100,13 +100,14 @@ impl Client {
         self.mds.ask(&FsyncReq { ino, report: None }).await.map(drop)
     }
 
-    /// The bytes of a synchronous write are on stable storage: now its size, and the existence of its objects.
+    /// The bytes of a synchronous write are on stable storage: makes its size and the existence of its objects durable.
     pub(crate) async fn sync_writes(&self, handle: &Handle) -> Result<(), Fault> {
         let inode = &handle.inode;
         inode.wait_until(|state| state.background == 0).await;
         let stripes = std::mem::take(&mut inode.lock().synced_now);
         self.sync_at_mdt(inode, stripes.into_iter().collect()).await?;
-        // Fetched anew if the MDT has restarted meanwhile: it may have lost the layout under which the bytes were written.
+        // The layout is fetched anew if the MDT has restarted meanwhile: the MDT may have lost the layout under which the bytes were
+        // written.
         self.snapshot(inode).await?;
         self.tell_lost(inode);
         handle.intact()
@@ -116,7 +117,7 @@ impl Client {
         let _one_syncs = inode.syncing.lock().await;
         if self.sync_small(inode).await && inode.due(Carry::CacheUpdates).report.is_none() {
             inode.wait_until(|state| state.background == 0).await;
-            // Fetched anew if the MDT has restarted meanwhile: it may have lost what was written to it before.
+            // The layout is fetched anew if the MDT has restarted meanwhile: the MDT may have lost earlier writes to it.
             return self.snapshot(inode).await.map(drop);
         }
         self.flush_behind(inode).await;
@@ -136,14 +137,15 @@ impl Client {
         lost.map_or(synced, Err)
     }
 
-    /// The fault for an OST that lost bytes that were written by handles that are closed, before the file was moved off it.
+    /// The fault for an OST that lost writes of closed handles, before the file was moved off that OST.
     async fn lost_before_move(&self, inode: &Inode, snapshot: &LayoutSnapshot) -> Option<Fault> {
         let map = self.map();
         for (ost, left) in self.closed_unsynced.outside(inode.ino, &snapshot.layout) {
             if map.is_removed(TargetId::ost(ost)) {
                 continue;
             }
-            // The file needs it no more: one that is away, or whose disk fails, is asked again later, and keeps no fsync.
+            // The file does not need the OST any more. If the OST is away, or its disk fails, it is asked again later, and holds up
+            // no fsync.
             match self.seams.timeout_ms(ANSWER_WITHIN_MS, self.sync_left(ost, &left)).await {
                 Some(Err(fault)) if fault.code == Code::DataLost => return Some(fault),
                 Some(Err(fault)) => {
@@ -155,13 +157,13 @@ impl Client {
         None
     }
 
-    /// Makes what was written durable at the OSTs alone, under a layout that is about to change.
+    /// Makes written bytes durable at the OSTs alone, under a layout that is about to change.
     pub(crate) async fn make_durable(
         &self,
         inode: &Arc<Inode>,
         snapshot: &LayoutSnapshot,
     ) -> Result<(), Fault> {
-        // A loss is told to every handle; it is no reason not to move the remaining bytes.
+        // Every handle reports the loss; the remaining bytes are moved all the same.
         self.sync_objects(inode, snapshot).await.map(drop)
     }
 
@@ -187,7 +189,7 @@ impl Client {
         Ok((synced.into_iter().flat_map(|s| s.exist).collect(), lost))
     }
 
-    /// Syncs the objects on one OST, and writes again what it lost, until it has everything.
+    /// Syncs the objects on one OST, and writes lost bytes again, until the OST has everything.
     async fn sync_ost(
         &self,
         inode: &Inode,
@@ -207,7 +209,7 @@ impl Client {
             if !planted("client_ignores_boot_term")
                 && let Some(fault) = self.settle_left(&left, answer.boot_term)
             {
-                // Written by handles that are closed.
+                // The lost bytes were written by handles that are closed.
                 lost.get_or_insert(fault);
             }
             let mut resend = Vec::new();
@@ -222,8 +224,8 @@ impl Client {
                         inode.lock().allocated.remove(stripe);
                     }
                     Plan::Resend(_) | Plan::Lost => {
-                        // The loss is told at once: the caller may give up, or fail for another reason,
-                        // before this function ends.
+                        // The handles are told at once: the caller may give up, or fail for another reason, before this function
+                        // ends.
                         let mut state = inode.lock();
                         state.unsynced.remove(stripe);
                         state.allocated.remove(stripe);
@@ -266,7 +268,7 @@ impl Client {
         exist.map(|(stripe, _)| *stripe).collect()
     }
 
-    /// Writes again what an OST lost that runs under `boot_term`, if nobody else may write the file by now.
+    /// Writes again the bytes that an OST with `boot_term` has lost, if no other client may write the file by now.
     async fn resend(
         &self,
         inode: &Inode,
@@ -277,7 +279,7 @@ impl Client {
     ) -> Result<(), Fault> {
         let caller = self.ost(ost).await?;
         let rewriting = inode.rewriting().await;
-        // The end of a session drops what is kept before another one begins.
+        // The end of a session drops the kept bytes before a new session begins.
         let options = Options { only_as: Some(self.session.identity()), ..Options::default() };
         let plan = inode.lock().unsynced.get(&stripe).map(|unsynced| unsynced.plan(boot_term));
         let Some(Plan::Resend(writes)) = plan else { return Ok(()) };
@@ -292,8 +294,7 @@ impl Client {
             let request =
                 WriteReq { object, offset, ticket: snapshot.ticket_for(stripe), sync: false, told, claim };
             let sent = self.seams.now();
-            // The call may be given up after a failout. Then this guard keeps out the changes that
-            // `rewriting` keeps out until here.
+            // The call may be given up after a failout. The guard then keeps out the changes that `rewriting` has kept out so far.
             let guard = self.abandoning(inode);
             let (answer, _) = caller.call_guarded(&request, vec![data], options, guard).await?;
             self.grants.told(ost, answer.grant, 0, sent);
@@ -309,7 +310,7 @@ impl Client {
         self.tell_readers(inode, 0, u64::MAX, met, false).await
     }
 
-    /// The MDT's half: size, times, path, and which objects exist.
+    /// The MDT's half of an fsync: size, times, path, and existing objects.
     async fn sync_at_mdt(&self, inode: &Arc<Inode>, exist: Vec<Stripe>) -> Result<(), Fault> {
         let changed = inode.lock().changed;
         let mut due = inode.due(Carry::CacheUpdates);
@@ -340,13 +341,13 @@ impl Client {
         Ok(())
     }
 
-    /// Every handle of the file says so from now on.
+    /// Every handle of the file reports the loss from now on.
     pub(crate) fn data_lost(&self, ino: Ino) -> Fault {
         self.lose(ino, "an OST runs under a new boot term: it lost power, or failed to write to its disk")
     }
 
-    /// Tells the handles of a file that a power cut took changes from the MDT, if an answer of it has shown that: any answer that
-    /// brings a grant may, so whoever is about to say that all is well asks here first.
+    /// Tells the handles of a file that a power cut took changes from the MDT, if an answer has shown that. Any answer with a grant
+    /// may show it, so a caller calls this function before it reports success.
     pub(crate) fn tell_lost(&self, inode: &Inode) -> Option<Fault> {
         let lost = std::mem::take(&mut inode.lock().lost);
         lost.then(|| self.lose(inode.ino, "the MDT lost power before it had synced a change of the file"))

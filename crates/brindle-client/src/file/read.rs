@@ -26,14 +26,14 @@ use crate::readahead::{Coming, Fetched, Found, Reader};
 /// Zeros that holes are read from.
 static ZEROS: [u8; 256 << 10] = [0; 256 << 10];
 
-/// Most waits of a read for bytes that are being fetched ahead; then it fetches its own bytes.
+/// Most waits of a read for readahead; then the read fetches its own bytes.
 const WAITS_MAX: usize = 8;
 
 /// Bytes read.
 pub struct ReadOut {
     /// The bytes in pieces, in order; fewer than asked for at the end of the file.
     pub pieces: Vec<Bytes>,
-    /// Kept until the bytes are where an invalidation finds them (the kernel has the answer). `None` if no pages are
+    /// Held until an invalidation finds the bytes in the kernel (the kernel has the answer). `None` if no pages are
     /// filled with them.
     pub guard: Option<ReadGuard>,
 }
@@ -121,7 +121,7 @@ impl Client {
                 self.read_objects(inode, &snapshot, range.clone(), fills).await
             };
             match read {
-                // A cut that came in between may have taken the bytes and left the size that we knew.
+                // A truncate that came in between may have taken the bytes and left the size that we knew.
                 Ok(pieces) if inode.is_still(&snapshot) => return Ok(pieces),
                 Ok(_) => {}
                 Err(fault) => self.retry(inode, &mut tries, fault).await?,
@@ -177,7 +177,7 @@ impl Client {
         }
     }
 
-    /// Reads through what a handle has fetched ahead. The file reaches to the end of `range`.
+    /// Reads through the handle's readahead. The file reaches to the end of `range`.
     async fn read_ahead(
         &self,
         handle: &Handle,
@@ -188,7 +188,7 @@ impl Client {
         let inode = &handle.inode;
         handle.follow.lock().note(&range, reader);
         for turn in 0..WAITS_MAX {
-            // Before the bytes are asked for: whatever changes them from now on is noticed.
+            // Taken before the bytes are asked for: every later change is noticed.
             let (seen, size_bytes) = {
                 let state = inode.lock();
                 (state.seen(snapshot), if state.size_stale { 0 } else { state.size_bytes })
@@ -222,7 +222,7 @@ impl Client {
         self.fetch(inode, snapshot, range, false).await
     }
 
-    /// Begins to read a range that nobody has asked for yet; `None` if there is no room for it.
+    /// Begins to read a range ahead; `None` if there is no memory for it.
     fn fetch_ahead(
         &self,
         inode: &Hold,
@@ -252,7 +252,7 @@ impl Client {
         Some(fetching)
     }
 
-    /// Reads from the objects what lies below the end of the file. `mark`: the OSTs note that the bytes are kept.
+    /// Reads the bytes below the end of the file from the objects. `mark`: the OSTs note that the bytes are kept.
     async fn fetch(
         &self,
         inode: &Inode,
@@ -301,8 +301,8 @@ impl Client {
         Ok(out)
     }
 
-    /// The size of the file, as far as it matters for reading up to `end`: if it is not certain to reach so far it is
-    /// asked for.
+    /// The size of the file, as far as a read up to `end` needs it. The size is asked for if it is not certain to
+    /// reach so far.
     pub(crate) async fn size_for(&self, inode: &Inode, end: u64) -> Result<u64, Fault> {
         {
             let state = inode.lock();
@@ -347,7 +347,7 @@ pub(crate) fn split(range: brindle_layout::ObjectRange) -> impl Iterator<Item = 
     })
 }
 
-/// The bytes that came, and zeros for those that did not.
+/// The bytes that came, and zeros for missing ones.
 fn padded(bytes: Bytes, len_bytes: u64) -> impl Iterator<Item = Bytes> {
     let missing = len_bytes.saturating_sub(bytes.len() as u64);
     std::iter::once(bytes).filter(|b| !b.is_empty()).chain(zeros(missing))

@@ -17,12 +17,11 @@ use crate::inodes::{Converting, Inode, LayoutSnapshot};
 /// Times that a move is tried again, and the first pause; each is longer by as much.
 const MOVE_TRIES_MAX: u64 = 20;
 const MOVE_PAUSE_MS: u64 = 50;
-/// Most OSTs that may refuse one after the other what the MDT knows them to have room for. Then the file
-/// system counts as full.
+/// Most OSTs that may refuse one after the other although the MDT believes that they have space. Then the file system counts as full.
 const SPILLS_MAX: u32 = 256;
 
 impl Client {
-    /// Layout, epochs and leases as they are now; fetched if a notice or a refusal said that they are old.
+    /// Present layout, epochs and leases; fetched if a notice or a refusal said that they are old.
     pub(crate) async fn snapshot(&self, inode: &Inode) -> Result<LayoutSnapshot, Fault> {
         loop {
             if let Some(snapshot) = inode.snapshot() {
@@ -41,7 +40,7 @@ impl Client {
         }
     }
 
-    /// Has the bytes of a file moved from the MDT to objects, and OSTs chosen for all of `range`, unless all that is done.
+    /// Moves the bytes of a file from the MDT to objects, and has OSTs chosen for all of `range`. Does nothing if that is done already.
     pub(crate) async fn place(&self, inode: &Inode, range: Range<u64>) -> Result<(), Fault> {
         let converting = inode.converting();
         self.place_while(inode, range, converting.as_ref(), None).await
@@ -54,7 +53,7 @@ impl Client {
         let converting = inode.converting();
         let follows = converting.as_ref().and_then(|_| self.cover_small(inode));
         match self.place_while(inode, range.clone(), converting.as_ref(), follows).await {
-            // Not at the OST at which there is room for it.
+            // The file did not go to the OST that has space for its buffered bytes: they take the way through the MDT.
             Err(fault) if follows.is_some() && fault.code == Code::OstFull => {
                 self.place_while(inode, range, converting.as_ref(), None).await
             }
@@ -62,7 +61,7 @@ impl Client {
         }
     }
 
-    /// `follows`: the body of the small file of which everything in the buffer has room at the OSTs.
+    /// `follows`: the body of the small file whose buffered bytes all have space at the OSTs.
     async fn place_while(
         &self,
         inode: &Inode,
@@ -103,9 +102,9 @@ impl Client {
         Ok(())
     }
 
-    /// Has other OSTs chosen for what one has no room for, for bytes that are not buffered. Buffered bytes of the file go first: their room is
-    /// promised by the OSTs of the present layout, and the MDT, which does not know of them, may give their place to others.
-    /// `OstFull` if no OST has room.
+    /// Has other OSTs chosen in place of a full one, for bytes that are not buffered. Buffered bytes of the file go first: the OSTs of the
+    /// present layout have promised their space, and the MDT, which does not know of them, may give their place to others. `OstFull` if no
+    /// OST has space.
     pub(crate) async fn spill(&self, inode: &Inode, tries: &mut Tries, full: Full) -> Result<(), Fault> {
         let _unbuffered = inode.unbuffered();
         self.flush_behind_first(inode).await;
@@ -146,8 +145,8 @@ impl Client {
         Ok(())
     }
 
-    /// Has one piece of a file moved; see [`MigrateReq`]. A move that is called off, because an OST or a client does not answer
-    /// soon, is tried again some times.
+    /// Moves one piece of a file; see [`MigrateReq`]. A move that is called off, because an OST or a client does not answer soon, is tried
+    /// again some times.
     pub async fn migrate(&self, request: MigrateReq) -> Result<MigrateResp, Fault> {
         let mut tries = 0;
         loop {

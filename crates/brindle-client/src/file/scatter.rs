@@ -23,7 +23,7 @@ use crate::rope::Rope;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Met {
     sessions: BTreeSet<SessionId>,
-    /// An OST knows only from now on who holds pages of an object: all of them must go, wherever the change was.
+    /// OSTs that know only from now on who holds pages of an object: all such pages must go, wherever the change was.
     everybody: bool,
     /// Confirmations for the OSTs when those pages are gone, by OST.
     takings: Vec<(u16, Told)>,
@@ -42,7 +42,7 @@ impl Met {
         self.takings.extend(told.map(|told| (part.ost, told)));
     }
 
-    /// Notes that those pages are gone; `all`: every page of the file.
+    /// Notes that the pages are gone; `all`: every page of the file.
     fn told(takings: Vec<(u16, Told)>, all: bool) -> impl Iterator<Item = (u16, Told)> {
         let widest =
             move |told: Told| if all { Told { offset: 0, len_bytes: u64::MAX, ..told } } else { told };
@@ -67,11 +67,11 @@ pub(crate) struct How {
     pub kill_suidgid: bool,
     /// Writeback of a page: readers elsewhere are told in the background.
     pub page: bool,
-    /// Only in this session.
+    /// The session in which alone the write may be made.
     pub session: Identity,
     /// Bytes that were acknowledged before, and for which space is reserved.
     pub author: Option<Author>,
-    /// Under this truncate epoch only. An append with a place asks for it again after every change of the
+    /// The truncate epoch under which alone the write may be made. An append with a place asks for it again after every change of the
     /// layout.
     pub under: Option<Pair>,
 }
@@ -95,11 +95,11 @@ struct Scattered {
     met: Met,
 }
 
-/// An OST without room for what was to be written.
+/// An OST without space for the write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Full {
     pub ost: u16,
-    /// First byte of the file that found no room.
+    /// First byte of the file without space.
     pub offset: u64,
     /// Number of bytes that the OST refused.
     pub len_bytes: u64,
@@ -110,18 +110,18 @@ pub(crate) struct Full {
 pub(crate) struct Progress {
     /// Bytes written from the first on.
     pub written: u64,
-    /// The fault that kept it from writing the rest, if an OST had no space.
+    /// The fault that stopped the write, if an OST had no space.
     pub full: Option<Full>,
-    /// The identity of the contents and the truncate epoch that it was written under.
+    /// The identity of the contents and the truncate epoch of the write.
     pub under: (Pair, Pair),
-    /// A notice told of a cut of the file meanwhile, made or given up.
+    /// Whether a notice of a truncate came meanwhile, made or given up.
     pub overtaken: bool,
 }
 
 impl Client {
-    /// Writes `data` at `offset` into the objects of `inode`; how far it came, if at least the first byte could be written or
-    /// an OST was full. `StaleLayout`, or perhaps `ObjectMissing`, when the layout was changed meanwhile: nothing is certain then, and all is to be
-    /// written again. The caller has seen to it that all of the range is placed.
+    /// Writes `data` at `offset` into the objects of `inode`. Returns the progress, if at least the first byte could be written or an OST
+    /// was full. `StaleLayout`, or perhaps `ObjectMissing`, if the layout was changed meanwhile: then nothing is certain, and all bytes
+    /// must be written again. The caller has placed all of the range.
     pub(crate) async fn scatter(
         &self,
         inode: &Inode,
@@ -181,7 +181,8 @@ impl Client {
                 state.wrote(snapshot, offset + written, how.kill_suidgid);
             }
             if sum.end > offset + written && failed.as_ref().is_some_and(|f| uncertainty(f) == 0) {
-                // WriteBuffer the part that failed: bytes of the file, whatever becomes of it, and not of a hole that is made there later.
+                // Bytes after the failed part belong to the file, whatever becomes of that part. They do not belong to a hole that is made
+                // there later.
                 state.reserved(snapshot, sum.end);
             }
             state.told_of_cut_since(snapshot)
@@ -247,7 +248,7 @@ impl Client {
                     state.synced_now.insert(range.stripe);
                     state.synced_with(range.stripe, answer.boot_term, mark);
                 }
-                // Synced bytes too, where unsynced ones may lie below them: those would be written again over them.
+                // Synced bytes are kept too, where unsynced ones may lie below them: the unsynced ones would be written again over them.
                 if !how.sync || state.unsynced.contains_key(&range.stripe) {
                     state.changed(snapshot, range.stripe, answer.boot_term, range.object_offset, &bulk, keep);
                 }
@@ -298,7 +299,7 @@ impl Client {
         Ok(())
     }
 
-    /// Has the pages dropped; our own as well where the OST knows of nobody's, because the next writer will not hear of
+    /// Has the pages dropped. If the OST knows of nobody's pages, our own are dropped as well, because the next writer will not hear of
     /// them.
     async fn have_pages_dropped(
         &self,
@@ -315,8 +316,8 @@ impl Client {
         told.inspect(|()| self.mark_acks.add(Met::told(takings, all)))
     }
 
-    /// Writes into objects until the layout stands still under it, and on other OSTs where one is full. Fewer bytes where no
-    /// OST has room for the rest.
+    /// Writes into objects until the layout does not change during a try; bytes for a full OST go to other OSTs. Writes fewer bytes if no
+    /// OST has space for the rest.
     pub(crate) async fn write_objects(
         &self,
         inode: &Inode,
@@ -330,14 +331,13 @@ impl Client {
         loop {
             let step = self.write_some(inode, offset + done, &data.tail(done), how).await;
             let again = match step {
-                // The file was cut between two parts of this write, which is made before that or after it, not both.
+                // The file was truncated between two parts of this write. The write must be entirely before that or entirely after it.
                 Ok(Progress { under, .. }) if done > 0 && done_under != Some(under) => {
                     done = 0;
                     Ok(())
                 }
-                // The file was cut while this write was under way. An OST that refused the cut may have taken
-                // older bytes afterwards, of which the MDT would not hear. Written again, the bytes belong to
-                // the time after the cut.
+                // The file was truncated while this write was under way. An OST that refused the truncate may have taken older bytes
+                // afterwards, of which the MDT would not hear. Written again, the bytes belong to the time after the truncate.
                 Ok(Progress { overtaken: true, .. }) => {
                     done = 0;
                     Err(Fault::new(Code::StaleLayout))
@@ -376,7 +376,7 @@ impl Client {
             }
             if let Some(author) = how.author {
                 if author.body != snapshot.layout.body {
-                    // The file was emptied since: these bytes with it.
+                    // The file was emptied since, and these bytes with it.
                     let under = (author.body, snapshot.ticket.truncate_epoch);
                     return Ok(Progress { written: data.len_bytes(), full: None, under, overtaken: false });
                 }

@@ -26,19 +26,19 @@ pub struct WriteIn {
     pub append: bool,
     /// Whether the bytes must be on stable storage before the answer (O_SYNC, O_DSYNC).
     pub sync: bool,
-    /// Set-id bits go.
+    /// Whether the write clears set-id bits.
     pub kill_suidgid: bool,
-    /// Writeback of a mapped page.
+    /// Whether this is a writeback of a mapped page.
     pub page: bool,
-    /// Acknowledged by an OST (O_DIRECT).
+    /// Whether an OST must have acknowledged the bytes (O_DIRECT).
     pub direct: bool,
-    /// The process that writes, by any number that is its own ([`Client::flush`]); `None`: not known.
+    /// The process that writes, by any number that identifies it ([`Client::flush`]); `None`: not known.
     pub process: Option<u64>,
 }
 
 impl Client {
-    /// Writes bytes and returns how many (fewer where an OST is full or the file ends at its largest size). The future
-    /// is to be run to its end, or handed to [`Client::detachable`].
+    /// Writes bytes and returns their number (fewer where an OST is full or the file ends at its largest size). The
+    /// future must be run to its end, or handed to [`Client::detachable`].
     pub async fn write(&self, ctx: &Ctx, handle: u64, mut write: WriteIn) -> Result<u64, Fault> {
         write.sync |= self.config.sync && !write.page;
         let handle = self.writable_handle(handle)?;
@@ -62,16 +62,16 @@ impl Client {
         Ok(written)
     }
 
-    /// From now on the file is told to have been written at this moment, if this client alone writes it.
+    /// From now on this moment counts as the file's last write, if this client alone writes it.
     pub(crate) fn begin_write(&self, inode: &Inode) {
         let now = self.clock.time(self.seams.now());
         let mut state = inode.lock();
-        // Where other clients write too, the objects tell the time of the last write.
+        // If other clients write too, the objects have the time of the last write.
         state.written_at = if state.exclusive { state.written_at.max(now) } else { None };
     }
 
-    /// Writeback of a page. The kernel holds the page until this is answered, so an invalidation that comes meanwhile
-    /// leaves it out; it is dropped afterwards.
+    /// Writeback of a page. The kernel holds the page until the answer, so an invalidation that comes meanwhile leaves
+    /// the page out; it is dropped afterwards.
     async fn write_back(&self, ctx: &Ctx, handle: &Handle, write: &WriteIn) -> Result<u64, Fault> {
         let range = write.offset..write.offset.saturating_add(write.data.len() as u64);
         let page = handle.inode.reads.begin_write(range.clone());
@@ -189,7 +189,7 @@ impl WriteIn {
         How { sync: self.sync, kill_suidgid: self.kill_suidgid, page: self.page, session, ..How::default() }
     }
 
-    /// Whether it may be acknowledged before an OST has it.
+    /// Whether the write may be acknowledged before an OST has it.
     pub(crate) fn may_wait(&self) -> bool {
         !self.sync && !self.page && !self.direct
     }

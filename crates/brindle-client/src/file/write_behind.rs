@@ -27,9 +27,9 @@ use crate::inodes::{Author, Inode, LayoutSnapshot, State, Taken, WriteBuffer};
 use crate::quota::{Bound, Growth};
 use crate::rope::Rope;
 
-/// Extents of one file that are sent without being asked for, at once.
+/// Extents of one file that are sent at once without a flush.
 const SENDS_MAX: usize = 8;
-/// Objects that every local file system can hold.
+/// Length of an object that every local file system can hold.
 const OBJECT_LEN_MAX: u64 = 1 << 40;
 /// Interval of the search for buffered bytes that have waited too long, and the age that counts as too long. The sum bounds the wait of
 /// buffered bytes to less than half a second.
@@ -38,7 +38,7 @@ const AGE_MAX_MS: u64 = 250;
 /// Longest time that bytes being sent delay the answer to a notice. With the other waits of a recall it is
 /// shorter than a lease.
 pub(crate) const NOTICE_WAIT_MS: u64 = 1_000;
-/// Longest time that they delay the end of a mount.
+/// Longest time that bytes being sent delay the end of a mount.
 const END_WAIT_MS: u64 = 30_000;
 
 /// Place of bytes in the file.
@@ -52,12 +52,12 @@ pub(crate) enum Place {
 /// Caller and rights of a write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rights {
-    /// Set-id bits go.
+    /// Whether the write clears set-id bits.
     pub kill_suidgid: bool,
     pub bound: Bound,
 }
 
-/// Bytes that were put.
+/// Bytes to be written.
 struct Put {
     range: Range<u64>,
     taken: Option<Taken>,
@@ -140,15 +140,15 @@ impl Client {
         Some(Put { range, taken })
     }
 
-    /// Whether a file of which bytes are buffered for the MDT gets too large for it with a write that ends at `end`.
+    /// Whether a file with bytes buffered for the MDT gets too large for the MDT with a write that ends at `end`.
     pub(crate) fn outgrows_mdt(&self, inode: &Inode, end: u64) -> bool {
         let state = inode.lock();
         let is_inline = state.layout.as_ref().is_some_and(|layout| layout.inline);
         is_inline && end > INLINE_MAX_BYTES && state.behind.has_small()
     }
 
-    /// Room at the OSTs for all that is buffered of a small file; its body. `None` if there is none for all of it, or if some is on its
-    /// way to the MDT.
+    /// Reserves space at the OSTs for all buffered bytes of a small file; returns its body. `None` if there is not enough space, or if
+    /// bytes are on their way to the MDT.
     pub(crate) fn cover_small(&self, inode: &Inode) -> Option<Pair> {
         let mut state = inode.lock();
         let snapshot = state.snapshot().filter(|snapshot| snapshot.exclusive && snapshot.layout.inline)?;
@@ -168,7 +168,7 @@ impl Client {
         state.outgrows
     }
 
-    /// Room at the OSTs for bytes of a range.
+    /// Reserves space at the OSTs for bytes of a range.
     fn cover(&self, snapshot: &LayoutSnapshot, range: Range<u64>, now: Mono) -> Option<Covered> {
         let len_bytes = range.end - range.start;
         let parts = brindle_layout::object_ranges(&snapshot.layout, range);
@@ -177,7 +177,7 @@ impl Client {
             return None;
         }
         if parts.iter().any(|part| self.is_failed_out(part.ost)) {
-            // The write itself is to fail, not the fsync behind it.
+            // The write itself is to fail, not the fsync after it.
             return None;
         }
         let rooms =
@@ -185,7 +185,7 @@ impl Client {
         self.grants.take(rooms, len_bytes, now)
     }
 
-    /// Has everything sent that was put before. Not to be dropped half way: see [`Client::flush_behind_within`].
+    /// Sends all bytes that were buffered before. Must not be dropped half way: see [`Client::flush_behind_within`].
     pub(crate) async fn flush_behind(&self, inode: &Inode) {
         let (taken, last) = {
             let mut state = inode.lock();
@@ -208,8 +208,7 @@ impl Client {
         Box::pin(self.flush_behind(inode))
     }
 
-    /// Like [`Client::flush_behind`], where bytes of `range` are buffered. A small file is sent as a whole:
-    /// the MDT tells its size.
+    /// Like [`Client::flush_behind`], if bytes of `range` are buffered. A small file is sent as a whole, because the MDT knows its size.
     pub(crate) async fn flush_behind_under(&self, inode: &Inode, range: &Range<u64>) {
         let waits = {
             let behind = &inode.lock().behind;
@@ -220,8 +219,8 @@ impl Client {
         }
     }
 
-    /// Has a small file sent and made durable with its last bytes, if it has any in the buffer; whether everything that was written
-    /// before is durable now.
+    /// Sends the buffered bytes of a small file and makes them durable with the last ones. Returns whether all earlier writes are durable
+    /// now.
     pub(crate) async fn sync_small(&self, inode: &Arc<Inode>) -> bool {
         let mut taken = {
             let mut state = inode.lock();
@@ -236,19 +235,20 @@ impl Client {
             .into_iter()
             .map(|taken| -> BoxFuture<'_, bool> { Box::pin(self.send_taken(inode, taken, false)) });
         let sent = gather(sending.collect()).await.into_iter().all(|sent| sent);
-        // Sends taken earlier go into the log before the last bytes, too.
+        // Sends that began earlier go into the log before the last bytes, too.
         let before = last.as_ref().map_or(u64::MAX, |last| last.number - 1);
         inode.wait_until(|state| state.behind.is_over(before)).await;
         let Some(last) = last else { return false };
         self.send_taken(inode, last, true).await && sent && all_small
     }
 
-    /// Like [`Client::flush_behind`], but returns after the time is over. Returns whether the buffer is empty. Sends that have started continue.
+    /// Like [`Client::flush_behind`], but returns when the time is over. Returns whether the buffer is empty. Sends that have started
+    /// continue.
     pub(crate) async fn flush_behind_within(&self, inode: &Arc<Inode>, ms: u64) -> bool {
         self.flush_behind_until(inode, ms, WriteBuffer::is_empty).await
     }
 
-    /// Like [`Client::flush_behind`], until nothing is left that need not wait for the MDT: [`WriteBuffer::is_at_rest`].
+    /// Like [`Client::flush_behind`], but leaves bytes that have to wait for the MDT: [`WriteBuffer::is_at_rest`].
     pub(crate) async fn rest_behind_within(&self, inode: &Arc<Inode>, ms: u64) -> bool {
         self.flush_behind_until(inode, ms, WriteBuffer::is_at_rest).await
     }
@@ -264,7 +264,7 @@ impl Client {
         self.seams.timeout_ms(ms, flushed).await.is_some()
     }
 
-    /// The end of the mount: whatever is not sent by now is lost.
+    /// The end of the mount: unsent bytes are lost.
     pub(crate) async fn flush_all_behind(&self) {
         let inodes = self.inodes.all();
         let flushing = inodes
@@ -280,7 +280,7 @@ impl Client {
         }
     }
 
-    /// The task that sends what waits for too long.
+    /// The task that sends bytes that have waited too long.
     pub(crate) async fn send_what_waits(self: Arc<Self>) {
         loop {
             self.seams.sleep_ms(LOOK_EVERY_MS).await;
@@ -311,7 +311,7 @@ impl Client {
         }
     }
 
-    /// Whether they have arrived where they were to go; `sync`: those of a small file are durable then.
+    /// Whether the bytes have arrived. `sync`: bytes of a small file are durable then.
     async fn send_taken(&self, inode: &Inode, taken: Taken, sync: bool) -> bool {
         let Taken { number, offset, author, rope, covered } = taken;
         let sending = async {
@@ -359,9 +359,9 @@ impl Client {
         Ok(())
     }
 
-    /// The file stays in the MDT until what was buffered for it there has arrived: whoever has it moved waits for that
-    /// ([`Inode::converting`], or the recall of the right under which it was buffered), or has room for it at the OSTs
-    /// ([`Client::outgrow`]). `false` if it went there, because the file was moved meanwhile.
+    /// The file stays in the MDT until the bytes buffered for it there have arrived. A caller that moves the file waits for them
+    /// ([`Inode::converting`], or the recall of the right under which they were buffered), or has space for them at the OSTs
+    /// ([`Client::outgrow`]). Returns `false` if the bytes went to the OSTs, because the file was moved meanwhile.
     async fn send_small(
         &self,
         inode: &Inode,
@@ -404,8 +404,7 @@ impl Client {
         }
     }
 
-    /// Bytes that a program was told are written are given up. Handles of a later session are told as well: their fsync may
-    /// have been asked for the sake of these bytes.
+    /// Gives up acknowledged bytes. Handles of a later session report the loss as well: their fsync may have been meant for these bytes.
     pub(crate) fn lose_behind(&self, inode: &Inode, why: &Fault) {
         let fault = Fault::new(why.code)
             .what("bytes that were written could not be sent to the servers:")
@@ -414,7 +413,7 @@ impl Client {
             .data("what was written since the last fsync may be missing");
         self.handles.lose(inode.ino, &fault);
         inode.lock().void_dense();
-        // A mount that is stopped has nobody to tell.
+        // A stopped mount has no handles to tell.
         if fault.code != Code::Shutdown {
             tracing::error!(code = %fault.code, ino = inode.ino.0, "{fault}");
         }

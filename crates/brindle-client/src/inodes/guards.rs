@@ -12,7 +12,7 @@ pub(crate) struct Cutting<'a>(&'a Inode);
 /// A change of objects under way.
 pub(crate) struct Changing<'a>(&'a Inode);
 
-/// A call of a program that changes contents through a handle.
+/// A system call that changes contents through a handle.
 pub(crate) struct Writing<'a> {
     inode: &'a Inode,
     /// [`State::last_closes`] and [`State::session_ends`] when it began.
@@ -64,15 +64,15 @@ impl Inode {
         is_inline.then(|| self.unbuffered())
     }
 
-    /// Keeps bytes from being buffered: the file is about to lie elsewhere, or to be cut.
+    /// Keeps bytes from being buffered: the file is about to be moved or truncated.
     pub fn unbuffered(&self) -> Converting<'_> {
         self.lock().converting += 1;
         Converting(self)
     }
 
-    /// Begins a change of objects under a layout. Waits while bytes that an OST lost are written again, which would lie over
-    /// the new ones. `StaleLayout` if the layout is another by now, or is about to be: whoever settles before bytes are copied
-    /// waits for changes that have begun, and the objects of an old layout may be gone.
+    /// Begins a change of objects under a layout. Waits while lost bytes are written again, which would lie over the new ones.
+    /// `StaleLayout` if the layout has changed, or is about to change: a task that settles before a copy waits for changes
+    /// that have begun, and the objects of an old layout may be gone.
     pub async fn changing(&self, snapshot: &LayoutSnapshot) -> Result<Changing<'_>, Fault> {
         let begin = |state: &mut State| {
             state.changing += 1;
@@ -87,16 +87,15 @@ impl Inode {
         }
     }
 
-    /// Acknowledged bytes that an OST had no room for wait until the MDT has found others. A task that
-    /// settles does not wait for the buffer then: the MDT may ask for the settling in order to find other
-    /// OSTs.
+    /// Acknowledged bytes that found no space at an OST wait until the MDT has found other OSTs. Meanwhile a task that settles
+    /// does not wait for the buffer: the MDT may have asked for the settling in order to find other OSTs.
     pub fn without_room(&self) -> WithoutRoom<'_> {
         self.lock().behind.without_room += 1;
         self.quiet.notify_waiters();
         WithoutRoom(self)
     }
 
-    /// Begins to write bytes again that an OST lost. Waits for changes under way, which may be newer.
+    /// Begins to write lost bytes again. Waits for changes under way, which may be newer.
     pub async fn rewriting(&self) -> Rewriting<'_> {
         self.lock().rewriters += 1;
         let mut rewriting = Rewriting { inode: self, begun: false };
@@ -120,7 +119,7 @@ impl Abandoned {
 }
 
 impl Cutting<'_> {
-    /// Over in the moment in which the answer is taken in.
+    /// Over at the moment in which the answer is taken in.
     pub fn end(self, state: &mut State) {
         state.cut_is_over();
         std::mem::forget(self);

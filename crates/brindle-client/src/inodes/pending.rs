@@ -14,22 +14,22 @@ use parking_lot::Mutex;
 use super::meanwhile::Meanwhile;
 use super::{Inode, State};
 
-/// Gives news their numbers; shared by all inodes of a client.
+/// Numbers the changes that are to be reported; shared by all inodes of a client.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Numbers(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
     last: AtomicU64,
-    /// Inodes that the MDT heard of while it was asked about some inode by name.
+    /// Inodes whose changes the MDT heard of while a request about some inode by name was under way.
     told: Mutex<Meanwhile>,
 }
 
-/// A question about an inode by name is under way.
+/// A request about an inode by name that is under way.
 pub(crate) struct Naming(Numbers);
 
 impl Numbers {
-    /// Before the MDT is asked about an inode by name.
+    /// Taken before a request to the MDT about an inode by name.
     pub fn naming(&self) -> Naming {
         self.0.told.lock().begin();
         Naming(self.clone())
@@ -37,7 +37,7 @@ impl Numbers {
 }
 
 impl Naming {
-    /// Whether the MDT has heard of `ino` since the question was sent, so that the answer may be older than that.
+    /// Whether the MDT has heard of changes of `ino` since the request was sent: its answer may be older than these.
     pub fn was_told(&self, ino: Ino) -> bool {
         self.0.0.told.lock().has(ino)
     }
@@ -49,18 +49,18 @@ impl Drop for Naming {
     }
 }
 
-/// CacheUpdates for the MDT. Each kind has the number of its latest, 0 if there was none.
+/// Changes that are to be reported to the MDT. Each kind has the number of its latest change, 0 if there was none.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pending {
     /// Highest end of a write since the last cut.
     pub end_bytes: u64,
     numbers: Numbers,
-    /// Of any kind.
+    /// Number of the latest change of any kind.
     changed: u64,
     written: u64,
     kill_suidgid: u64,
     stripes: u64,
-    /// The MDT has heard of all news up to this one.
+    /// The MDT has heard of all changes up to this number.
     delivered: u64,
 }
 
@@ -91,7 +91,7 @@ impl Pending {
         }
     }
 
-    /// A place up to `end_bytes` is taken by a write under way.
+    /// A write under way has reserved a place up to `end_bytes`.
     pub fn reserve(&mut self, end_bytes: u64) {
         if end_bytes > self.end_bytes {
             self.end_bytes = end_bytes;
@@ -99,12 +99,12 @@ impl Pending {
         }
     }
 
-    /// The file was cut or extended to `size_bytes` at the MDT.
+    /// The file was truncated or extended to `size_bytes` at the MDT.
     pub fn cut(&mut self, size_bytes: u64) {
         self.end_bytes = self.end_bytes.min(size_bytes);
     }
 
-    /// Times were set explicitly: what was written before moves none any more.
+    /// Times were set explicitly: earlier writes change no times any more.
     pub fn times_set(&mut self) {
         self.written = 0;
     }
@@ -116,7 +116,7 @@ impl Pending {
         }
     }
 
-    /// The MDT has got news of `ino`. To be said before they count as delivered.
+    /// The MDT has got changes of `ino`. Must be called before they count as delivered.
     pub fn told(&self, ino: Ino) {
         self.numbers.0.told.lock().note(ino);
     }
@@ -127,7 +127,7 @@ impl Pending {
     }
 }
 
-/// A report on its way in a request. The news in the report stay due until the report is marked as delivered.
+/// A report on its way in a request. Its changes stay due until the report is marked as delivered.
 pub(crate) struct Due {
     /// The report that the request carries; `None` if nothing is due.
     pub report: Option<WriteReport>,
@@ -157,7 +157,7 @@ impl Inode {
 }
 
 impl Due {
-    /// The MDT has it.
+    /// The MDT has the report.
     pub fn delivered(self) {
         if let Some(report) = self.report {
             let pending = &mut self.inode.lock().pending;

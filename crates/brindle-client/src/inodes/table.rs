@@ -11,7 +11,7 @@ use super::{Asked, ClosedEnd, Inode, Naming, Numbers};
 
 /// Later than any change.
 const CHANGED_MAX: Pair = Pair { term: u32::MAX, counter: u64::MAX };
-/// Most files without handles of which it is remembered what the MDT knew.
+/// Most files without handles whose state at the MDT is remembered.
 const LEFT_MAX: usize = 1 << 16;
 
 /// All inodes with handles.
@@ -33,12 +33,12 @@ struct Table {
 }
 
 impl Table {
-    /// The last handle is gone. Changes that the MDT has made and not synced are remembered: the next open
-    /// learns whether a power cut has taken them.
+    /// Notes that the last handle is gone. Changes that the MDT has made and not synced are remembered: the next open learns
+    /// whether a power cut has taken them.
     fn leave(&mut self, inode: &Inode) {
         self.inodes.remove(&inode.ino);
         let state = inode.lock();
-        // A loss that was found and not told is found again.
+        // A loss that was found and not reported is found again.
         if let Some(changed) = if state.lost { Some(CHANGED_MAX) } else { state.changed } {
             self.closed_unsynced.insert(inode.ino, changed);
         }
@@ -56,7 +56,7 @@ impl Table {
         }
     }
 
-    /// The first handle.
+    /// Notes the first handle.
     fn enter(&mut self, ino: Ino) -> (Arc<Inode>, usize) {
         let inode = Inode::new(ino, self.numbers.clone());
         let mut state = inode.lock();
@@ -115,8 +115,8 @@ impl Inodes {
         self.asked_about(ino).inspect(|inode| inode.lock().noticed())
     }
 
-    /// The inode that a notice names which takes no right. If it has no handles here it may be one that is just being created: what
-    /// the answer to that says is older then.
+    /// The inode that a notice names which takes no right. If the inode has no handles here it may just be being created: the
+    /// answer to the create is then older than the notice.
     pub fn asked_about(&self, ino: Ino) -> Option<Arc<Inode>> {
         let mut table = self.table.lock();
         let known = table.inodes.get(&ino).map(|(inode, _)| inode.clone());
@@ -126,21 +126,21 @@ impl Inodes {
         known
     }
 
-    /// Before the MDT is asked about an inode by name.
+    /// Taken before a request to the MDT about an inode by name.
     pub fn naming(&self) -> Naming {
         self.table.lock().numbers.naming()
     }
 
-    /// Whether what the MDT answered about `ino` may be older than what programs here were told before it was asked.
+    /// Whether the MDT's answer about `ino` may be older than an answer that programs here got before the request.
     pub fn is_older(&self, naming: &Naming, ino: Ino) -> bool {
         let has_news = self.get(ino).is_some_and(|inode| inode.lock().has_news());
-        // In this order: news are noted to be told before they are news no longer.
+        // The order matters: changes are noted as heard before they stop being due.
         has_news || naming.was_told(ino)
     }
 }
 
 impl Creating {
-    /// The create made `ino`. The inode, and the moment before the create was sent.
+    /// Notes that the create made `ino`. Returns the inode, and the moment before the create was sent.
     pub fn made(&self, ino: Ino) -> (Hold, Asked) {
         let known = self.table.get(ino).is_some();
         let hold = self.table.hold(ino);

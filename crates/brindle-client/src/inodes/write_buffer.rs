@@ -21,13 +21,13 @@ use crate::rope::Rope;
 pub const FILE_BYTES_MAX: u64 = 32 << 20;
 /// Most extents of one file that wait.
 const WAITING_MAX: usize = 1024;
-/// An extent of this length is sent without being asked for.
+/// An extent of this length is sent without a flush.
 pub const FULL_BYTES: u64 = 1 << 20;
-/// Extents do not grow beyond this by being joined.
+/// Extents do not grow beyond this length by joining.
 const EXTENT_BYTES_MAX: u64 = 4 << 20;
 /// Pieces shorter than this are copied together, so that they do not pin the large buffers they lie in.
 const COPY_BELOW_BYTES: usize = 512 << 10;
-/// Length at which pieces copied together are left alone.
+/// Pieces that were copied together grow no further from this length on.
 const COPIED_BYTES_MAX: usize = 1 << 20;
 
 /// Bytes of one file.
@@ -42,14 +42,14 @@ pub(crate) struct WriteBuffer {
     /// The number of the last extent that was taken.
     last: u64,
     bytes: u64,
-    /// Bytes that the MDT gets.
+    /// Number of waiting bytes that the MDT gets.
     small: u64,
 }
 
 /// Bytes that are being sent.
 struct Sending {
     range: Range<u64>,
-    /// The MDT gets them.
+    /// Whether the MDT gets them.
     is_small: bool,
     /// [`Author::body`].
     body: Pair,
@@ -58,13 +58,13 @@ struct Sending {
 /// Rights under which bytes were written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Author {
-    /// The session in which alone they are sent.
+    /// The only session in which the bytes are sent.
     pub session: Identity,
-    /// Set-id bits go.
+    /// Whether the write clears set-id bits.
     pub kill_suidgid: bool,
-    /// Times that are set explicitly later are not moved.
+    /// Epoch of times at the write: times that are set explicitly later are not changed.
     pub attr_epoch: Pair,
-    /// If the file is emptied they go with what was there.
+    /// Identity of the contents: if the file is emptied, the bytes go with its old contents.
     pub body: Pair,
     /// Handle through which bytes of a small file were written, which go to the MDT; 0 for bytes that go to
     /// OSTs.
@@ -80,7 +80,7 @@ pub(crate) struct Extent {
     pub author: Author,
     rope: Rope,
     copied: BytesMut,
-    /// The last piece is as the kernel gave it, and was not copied.
+    /// Whether the last piece is as the kernel gave it, and was not copied.
     is_last_long: bool,
     since: Mono,
     covered: Covered,
@@ -102,13 +102,13 @@ impl Extent {
         self.rope.len_bytes() + self.copied.len() as u64
     }
 
-    /// Whether it is one piece as the kernel gave it.
+    /// Whether the extent is one piece as the kernel gave it.
     fn is_long_piece(&self) -> bool {
         self.copied.is_empty() && self.rope.is_one_piece() && self.is_last_long
     }
 
-    /// Whether no long piece is joined to its end: one that goes alone need not be copied within a machine (note 015). Where no
-    /// stripe can begin it would only be cut into two.
+    /// Whether no long piece is joined to its end: a piece that goes alone need not be copied within a machine (note 015). Where no
+    /// stripe can begin, a joined piece would only be cut into two.
     fn stays_alone(&self) -> bool {
         self.is_long_piece() && self.len_bytes() >= FULL_BYTES && self.end().is_multiple_of(FULL_BYTES)
     }
@@ -153,8 +153,8 @@ impl WriteBuffer {
         self.bytes == 0
     }
 
-    /// Whether everything that could be sent under the layout as it is was sent. Where an OST has refused some, the rest may stand
-    /// in line behind that, and goes where that goes.
+    /// Whether everything that could be sent under the present layout was sent. If an OST has refused bytes, the rest may wait behind
+    /// them, and goes where they go.
     pub fn is_at_rest(&self) -> bool {
         self.waiting.is_empty() && (self.sending.is_empty() || self.without_room > 0)
     }
@@ -181,7 +181,7 @@ impl WriteBuffer {
         (all && !on_their_way).then(|| waiting.into_iter().map(Extent::range).collect())
     }
 
-    /// Notes that OSTs have room for an extent that waits.
+    /// Notes that OSTs have space for a waiting extent.
     pub fn cover(&mut self, first: u64, covered: Covered) {
         if let Some(extent) = self.waiting.get_mut(&first) {
             extent.covered.join(covered);
@@ -199,20 +199,21 @@ impl WriteBuffer {
         on_their_way.for_each(|sending| sending.body = body);
     }
 
-    /// Whether `len_bytes` more find room.
+    /// Whether the buffer has space for `len_bytes` more.
     pub fn has_room(&self, len_bytes: u64) -> bool {
         self.bytes + len_bytes <= FILE_BYTES_MAX && self.waiting.len() < WAITING_MAX
     }
 
-    /// The end of what waits or is being sent for the contents that are named. Where they have become others, the file was emptied, and
-    /// these bytes go with what was there.
+    /// The end of all waiting or sent bytes of the named contents. If the contents have changed, the file was emptied, and these bytes
+    /// go with the old contents.
     pub fn end_bytes(&self, body: Pair) -> u64 {
         let waiting = self.waiting.values().rev().find(|extent| extent.author.body == body);
         let sending = self.sending.values().filter(|sending| sending.body == body);
         sending.map(|sending| sending.range.end).fold(waiting.map_or(0, Extent::end), u64::max)
     }
 
-    /// Takes bytes in that overlap nothing; there is room for them. Whether an extent is long enough now to be sent by itself.
+    /// Takes in bytes that overlap no others; the buffer has space for them. Returns whether an extent is now long enough to be sent by
+    /// itself.
     pub fn put(&mut self, offset: u64, data: &Bytes, author: Author, covered: Covered, now: Mono) -> bool {
         self.bytes += data.len() as u64;
         self.small += if author.small != 0 { data.len() as u64 } else { 0 };
@@ -262,7 +263,7 @@ impl WriteBuffer {
         self.take(full)
     }
 
-    /// All that waits.
+    /// Takes out all waiting extents.
     pub fn take_all(&mut self) -> Vec<Taken> {
         let offsets: Vec<u64> = self.waiting.keys().copied().collect();
         offsets.into_iter().filter_map(|offset| self.take(offset)).collect()
@@ -291,7 +292,7 @@ impl WriteBuffer {
         self.last
     }
 
-    /// Whether nothing is being sent any more that was taken up to `number`.
+    /// Whether every extent taken up to `number` has been sent.
     pub fn is_over(&self, number: u64) -> bool {
         self.sending.first_key_value().is_none_or(|(first, _)| *first > number)
     }
@@ -301,7 +302,7 @@ impl WriteBuffer {
         self.waiting.values().map(|extent| extent.since).min()
     }
 
-    /// Gives up what waits; whether there was anything.
+    /// Gives up the waiting bytes; returns whether there were any.
     pub fn give_up(&mut self) -> bool {
         let given_up = std::mem::take(&mut self.waiting);
         self.bytes -= given_up.values().map(Extent::len_bytes).sum::<u64>();
@@ -394,7 +395,7 @@ mod tests {
         let half = Bytes::from(vec![1; FULL_BYTES as usize / 2]);
         assert!(!b.put(0, &half, 1));
         assert!(b.behind.take_full(1).is_none(), "not long enough");
-        // WriteBuffer a gap, then the gap: all three become one.
+        // Leaves a gap, then fills the gap: all three become one.
         assert!(!b.put(FULL_BYTES, &half, 1));
         assert!(b.put(FULL_BYTES / 2, &half, 1));
         let taken = b.behind.take_full(1).expect("long enough");

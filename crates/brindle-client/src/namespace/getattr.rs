@@ -28,14 +28,13 @@ impl Client {
         self.dirs.lead(parent, name)?.map(|(ino, _)| ino)
     }
 
-    /// Attributes of a directory for whoever looks at its rights only: everything else may be old. `None` if not even those are
-    /// known here under a lease.
+    /// Attributes of a directory for a caller that looks at its rights only: all other attributes may be old. `None` if not even the
+    /// rights are known here under a lease.
     pub fn rights(&self, ino: Ino) -> Option<Attr> {
         self.dirs.rights(ino).filter(|_| self.session.is_held())
     }
 
-    /// Whether attributes that were told of a file when it was made are still those that it has: nobody else may write it, and nobody
-    /// here has.
+    /// Whether the attributes of a new file are still valid: no other client may write it, and this client has not changed it.
     pub fn is_as_made(&self, attr: &Attr) -> bool {
         self.inodes.get(attr.ino).is_some_and(|inode| {
             let state = inode.lock();
@@ -59,7 +58,7 @@ impl Client {
         let due = inode.due(Carry::CacheUpdates);
         let request = GetattrReq { ino, report: due.report.clone() };
         let asking = self.unless_failed_out(ino, self.mds.ask(&request)).await;
-        // A file that is open is there, unless the session that had it open was ended.
+        // An open file exists, unless the session that had it open was ended.
         let gone = |fault: Fault| match fault.code {
             Code::NotFound => self.handles.death_on(ino).unwrap_or(fault),
             _ => fault,
@@ -69,8 +68,8 @@ impl Client {
         inode.lock().take_size(asked, attr.size_bytes);
         Ok(attr)
     }
-    /// Attributes that a question by name was answered with, so that they know all that programs here were told before it: a
-    /// kernel that is told a size from before a write takes it for the size of the file.
+    /// Attributes for the answer to a LOOKUP. They must include all earlier answers to programs here: a kernel that gets a size from
+    /// before a write takes it for the size of the file.
     pub(crate) async fn attr_by_name(&self, naming: Naming, attr: Attr) -> Result<Attr, Fault> {
         if !self.inodes.is_older(&naming, attr.ino) {
             return Ok(attr);

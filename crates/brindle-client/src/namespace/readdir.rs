@@ -10,7 +10,7 @@ use crate::dirs::{Behind, Listed};
 /// Most entries asked for at once; with names of 255 bytes and attributes they fit in one reply.
 pub const ENTRIES_MAX: u32 = 1024;
 
-/// Some entries of a directory.
+/// A part of a directory's entries.
 #[derive(Clone, Debug)]
 pub struct Listing {
     /// Entries in order of their cookies, without `.` and `..`.

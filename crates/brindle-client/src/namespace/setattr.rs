@@ -23,7 +23,7 @@ pub struct SetAttr {
     pub atime: Option<SetTime>,
     /// Last change of contents.
     pub mtime: Option<SetTime>,
-    /// Set-id bits go.
+    /// Whether set-id bits are cleared.
     pub kill_suidgid: bool,
     /// The handle of an ftruncate, 0 for none.
     pub handle: u64,
@@ -41,7 +41,7 @@ impl Client {
         handle.changed(done)
     }
 
-    /// A file that is cut to another length than 0 must be here first.
+    /// A released file that is truncated to a length other than 0 must be restored first.
     async fn setattr_by_name(&self, ctx: &Ctx, ino: Ino, set: SetAttr) -> Result<Attr, Fault> {
         loop {
             match self.setattr_as(ctx, ino, set, Options::default()).await {
@@ -52,13 +52,13 @@ impl Client {
     }
 
     async fn setattr_as(&self, ctx: &Ctx, ino: Ino, set: SetAttr, options: Options) -> Result<Attr, Fault> {
-        // Kept in the table, so that what a notice says meanwhile is not missed.
+        // The inode is kept in the table, so that no notice is missed meanwhile.
         let inode = self.inodes.hold(ino);
-        // Bytes that are buffered for an offset come before the cut.
+        // Bytes buffered for an offset come before the truncate.
         let _unbuffered = set.size_bytes.map(|_| inode.unbuffered());
         self.flush_behind(&inode).await;
         if set.size_bytes.is_some_and(|size_bytes| size_bytes > 0) {
-            // The MDT waits for the OSTs of a file that it cuts.
+            // The MDT waits for the OSTs of a file that it truncates.
             self.check_failout(&inode).await?;
         }
         let cutting = set.size_bytes.map(|_| inode.cutting());
@@ -101,7 +101,7 @@ impl Client {
         } else if let Some(grant) = &answer.grant {
             state.take_grant(asked, grant, None);
         }
-        // Epochs and layout are no longer those of before.
+        // Epochs and layout have changed.
         state.stale |= answer.grant.is_none()
             && (set.atime.is_some() || set.mtime.is_some() || set.size_bytes.is_some());
         if set.atime.is_some() || set.mtime.is_some() {

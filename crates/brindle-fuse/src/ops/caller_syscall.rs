@@ -85,8 +85,8 @@ const WAITS_FOR_A_DIRECTORY: &[&[u8]] = &[
     b"walk_component",
 ];
 
-/// System calls that show no attributes of directories. None whose number is that of a call that shows some for a 32-bit
-/// program, which that file does not tell from others (84: rmdir, and oldlstat).
+/// System calls that show no attributes of directories. The list leaves out every number that for a 32-bit program is a call that shows
+/// attributes (84: rmdir, and oldlstat): the file `syscall` does not tell 32-bit programs from others.
 const CALLS: &[libc::c_long] = &[
     libc::SYS_openat,
     libc::SYS_openat2,

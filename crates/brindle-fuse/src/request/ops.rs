@@ -379,7 +379,7 @@ pub enum LockKind {
     Read,
     /// Exclusive.
     Write,
-    /// None: ends what the owner holds in the range.
+    /// Unlock: ends the locks of the owner in the range.
     Unlock,
 }
 

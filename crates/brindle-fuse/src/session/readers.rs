@@ -28,7 +28,7 @@ struct Reader {
 }
 
 impl Readers {
-    /// None has begun.
+    /// Steps of `count` readers that have not begun.
     pub fn new(count: usize) -> Readers {
         Readers((0..count).map(|_| Reader::default()).collect())
     }

@@ -1,8 +1,8 @@
 //! Actions on processes, mounts and bricks. Every action can be repeated, also after it was cut off half way.
 //!
-//! Of a buffer there are: `DIR/buffers/SERIAL` (state and logs of its cluster), `DIR/stage/SERIAL` (its mount for staging), and
-//! `BRICK/brindle-bb/SERIAL` on each of its bricks (its targets; each OST on an image of the size of the slice, so that no buffer takes
-//! more than it was given). [`super::brick`] says which bricks are this orchestrator's, [`super::parts`] on which hosts they are.
+//! A buffer has `DIR/buffers/SERIAL` (state and logs of its cluster), `DIR/stage/SERIAL` (its mount for staging), and
+//! `BRICK/brindle-bb/SERIAL` on each of its bricks (its targets). Each OST lies on an image of the size of the slice, so that no buffer
+//! takes more than it was given. [`super::brick`] says which bricks are this orchestrator's, [`super::parts`] on which hosts they are.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -140,7 +140,7 @@ impl<'a> Actions<'a> {
 
     /// Gives its targets the sizes that its slices say, and serves those that are new. The file system stays mounted.
     pub fn resize(&self, buffer: &Buffer, pool: &Pool) -> Result<()> {
-        // Whoever finds a target that has only begun takes the buffer for one that does not run.
+        // A caller that finds a half-started target takes the buffer for one that does not run: hence the lock.
         let lock = self.start_lock(buffer.serial);
         let _start = lock.lock();
         self.claim_bricks(buffer, pool)?;

@@ -1,7 +1,7 @@
 //! Directories and files in a buffer that root works on, reached without following any link.
 //!
-//! Users cannot put a link where root works, but root of a host that has the buffer mounted can: every step is opened by the kernel with
-//! `RESOLVE_BENEATH` and `RESOLVE_NO_SYMLINKS`, and what is done next is done to what was opened.
+//! Users cannot put a link where root works, but root of a host that has the buffer mounted can. The kernel therefore opens every step
+//! with `RESOLVE_BENEATH` and `RESOLVE_NO_SYMLINKS`, and each further call works on the opened descriptor.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::fchown;

@@ -1,9 +1,9 @@
 //! The process that copies files between a buffer and another file system, as the user of the job.
 //!
-//! Everything that can be known before is looked at before the first byte: sources, rights, room. A file is written under another name,
-//! synced, and renamed, so that a half of one is never taken for the file; one that is there already with the same time and the same
-//! contents is not copied again, so that a copy that was cut off goes on where it was. Modes, times, groups, extended attributes, ACLs, hard
-//! links and holes are kept; sockets, pipes and devices are passed over.
+//! Before the first byte is copied, sources, rights and space are checked. A file is written under another name, synced, and renamed, so
+//! that a half is never taken for the file. A file that exists already with the same time and the same contents is not copied again: a copy
+//! that was cut off continues where it was. Modes, times, groups, extended attributes, ACLs, hard links and holes are kept; sockets, pipes
+//! and devices are passed over.
 
 mod dirs;
 mod list;
@@ -57,7 +57,7 @@ pub struct CopyWork {
 pub struct CopyOutcome {
     /// Files that were copied.
     pub files: u64,
-    /// Their bytes.
+    /// Bytes of the copied files.
     pub bytes: u64,
     /// Files that were there already.
     pub unchanged: u64,

@@ -1,4 +1,5 @@
-//! Buffers with parts on other hosts: others are chosen where one fails, and what a host that was away still has goes when it is back.
+//! Buffers with parts on other hosts. If a host fails, another one is chosen. When a host is back, the parts that it still has are
+//! removed.
 
 use brindle_bb::{Buffer, Goal, Phase};
 use brindle_types::{Code, Fault, Result};

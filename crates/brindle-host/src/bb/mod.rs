@@ -4,7 +4,8 @@
 //! `brindle bb` reach the orchestrator, [`store`] its state, [`orchestrator`] the locks and the loop around the state machine,
 //! [`actions`] what is done to processes and mounts, [`copy`] the process that copies files as the user of a job.
 //!
-//! Invariant: the stored row of a buffer says what may exist of it, before it does; so whatever is killed, the next start finds it.
+//! Invariant: the stored row of a buffer names every resource of the buffer before the resource exists; the next start therefore finds
+//! all of them, whatever was killed.
 
 pub mod actions;
 mod beneath;
@@ -63,8 +64,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// Directory of the mounts of a node that is on this machine, seen from here. Their names: the token of a job, [`private_name`],
-    /// [`persistent_name`], [`swap_name`].
+    /// Directory of the mounts of a node that is on this machine, seen from here. Names of the mounts: the token of a job,
+    /// [`private_name`], [`persistent_name`], [`swap_name`].
     pub fn mounts_of(&self, node: &str) -> PathBuf {
         self.nodes_dir.as_ref().map_or_else(|| self.mount_root.clone(), |dir| dir.join(node))
     }

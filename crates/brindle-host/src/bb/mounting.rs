@@ -16,9 +16,9 @@ use crate::cluster::Cluster;
 /// Orders that nodes have carried out.
 #[derive(Default)]
 pub struct Ordered {
-    /// Nodes that have done so.
+    /// Nodes that have carried them out.
     pub done: Vec<String>,
-    /// Why on some of them something that programs wrote may have been thrown away.
+    /// Reason why bytes that programs wrote on some of them may have been thrown away.
     pub lost: Vec<String>,
 }
 
@@ -70,9 +70,9 @@ impl Actions<'_> {
         self.order_all(buffer, revision, &order).1
     }
 
-    /// Unmounts everything of the job from all its nodes; programs that are still there lose it. A node where that fails delays no other one.
-    /// `gives_up`: pages in swap whose server cannot be started are lost, and the processes that need them get SIGBUS. Nodes that an administrator
-    /// has given up write nothing any more on return. Returns also the nodes on which nothing is mounted any more.
+    /// Unmounts everything of the job from all its nodes; programs that are still there lose it. A node where the unmount fails delays no
+    /// other node. `gives_up`: pages in swap whose server cannot be started are lost, and the processes that need them get SIGBUS. On
+    /// return, nodes that an administrator has given up cannot write any more. Returns also the nodes without mounts.
     pub fn unmount(
         &self,
         buffer: &Buffer,
@@ -87,7 +87,7 @@ impl Actions<'_> {
             let Err(fault) = self.ensure_runs(serial) else { continue };
             let is_wanted = serial != buffer.serial || buffer.is_pending();
             if fault.code == Code::NodeAway && is_wanted && !gives_up {
-                // A host with a part of it comes back: the mounts keep until then what they have not written.
+                // A host with a part of the buffer comes back: until then the mounts keep their unwritten bytes.
                 let wait = "the mounts wait for that host; to give up what was not written";
                 let next = format!("start it; {wait}: brindle bb destroy --yes {}", buffer.token);
                 return (Ordered::default(), Err(fault.next(next)));
@@ -125,7 +125,7 @@ impl Actions<'_> {
         let mounts = matches!(order.order, NodeOrder::Mount { .. });
         let carry_out =
             |name: &String| (name.clone(), self.node(serial, name).and_then(|node| node.carry_out(order)));
-        // Memory is looked at before swap is turned off: not by two at once on one machine.
+        // Memory is checked before swap is turned off: only one node of a machine does so at a time.
         let (alone, beside): (Vec<&String>, Vec<&String>) =
             buffer.nodes.iter().partition(|node| !mounts && self.is_local(node));
         let outcomes: Vec<(String, Result<Option<String>>)> = std::thread::scope(|scope| {
@@ -151,7 +151,7 @@ impl Actions<'_> {
         (ordered, of_several(faults))
     }
 
-    /// Makes the directory of each node, where the job has such.
+    /// Makes the directory of each node, if the job has such directories.
     fn make_private_dirs(&self, buffer: &Buffer) -> Result<bool> {
         if !buffer.has_directory() || !buffer.access.is_private() {
             return Ok(false);
@@ -165,7 +165,8 @@ impl Actions<'_> {
         Ok(true)
     }
 
-    /// Lets nodes in that the servers of a buffer refuse, because they were given up, when they are back and have unmounted what they had then.
+    /// Lets nodes in again that the servers of a buffer refuse because they were given up: when the nodes are back and have unmounted their
+    /// old mounts.
     fn let_in_again(&self, serial: u64, nodes: &[&String], keys: &NodeKeys) -> Result<()> {
         let cluster = Cluster::load(&self.work_dir(serial))?;
         let Some(reach) = &cluster.reach else { return Ok(()) };
@@ -179,7 +180,7 @@ impl Actions<'_> {
         self.refuse_hosts(serial, back.into_iter(), false)
     }
 
-    /// Refuses to mount on another host what was made when the orchestrator served this host alone.
+    /// Refuses to mount on another host a buffer that was made when the orchestrator served this host alone.
     fn refuse_unreachable(&self, serial: u64, node: &str) -> Result<()> {
         if Cluster::load(&self.work_dir(serial))?.reach.is_some() {
             return Ok(());
@@ -191,8 +192,8 @@ impl Actions<'_> {
             .next("make a new buffer"))
     }
 
-    /// Has the servers of a buffer refuse the hosts of these keys, or let them in again. A host that is refused has no connection to them on
-    /// return: its session ends, and nothing that it sends is written.
+    /// Has the servers of a buffer refuse the hosts of these keys, or let them in again. A refused host has no connection to the servers on
+    /// return: its session ends, and none of its requests is carried out.
     fn refuse_hosts<'k>(
         &self,
         serial: u64,

@@ -25,7 +25,7 @@ use super::{Config, POOL_DEFAULT, is_plain};
 use crate::Host;
 use crate::target_dir::DirLock;
 
-/// How long a step waits for the one before it. Shorter than the time after which Slurm kills whoever asks.
+/// How long a step waits for the one before it. Shorter than the time after which Slurm kills the caller.
 const LOCK_WAIT: Duration = Duration::from_secs(120);
 /// Most actions towards one goal.
 const ACTIONS_MAX: usize = 16;
@@ -37,20 +37,20 @@ pub struct Orchestrator<'a> {
     pub(super) actions: Actions<'a>,
     /// Held while bricks are added and removed.
     pub(super) bricks: Mutex<()>,
-    /// Held while a serial number is given out: they are counted over all pools.
+    /// Held while a serial number is given out: serial numbers are counted over all pools.
     serials: Mutex<()>,
     locks: Mutex<BTreeMap<String, Arc<JobLock>>>,
-    /// The directory is this orchestrator's as long as this lives.
+    /// Lock of the orchestrator's directory, held as long as this value lives.
     _dir: DirLock,
 }
 
-/// A buffer that a goal was reached for.
+/// A buffer after steps to a goal.
 pub(super) struct Reached {
     pub(super) buffer: Buffer,
 }
 
 impl<'a> Orchestrator<'a> {
-    /// Opens the state in the directory of `config`, and makes good what a crash has left.
+    /// Opens the state in the directory of `config`, and repairs what a crash has left.
     pub fn open(host: &'a Host, config: Config) -> Result<Orchestrator<'a>> {
         super::make_dir(&config.dir)?;
         // An orchestrator that was killed a moment ago may still hold the lock.
@@ -72,8 +72,8 @@ impl<'a> Orchestrator<'a> {
         &self.config
     }
 
-    /// Slices without a buffer go back to their pool; what was being destroyed is destroyed. Everything else waits for whoever asked for
-    /// it, who asks again.
+    /// Returns slices without a buffer to their pool, and goes on destroying buffers that were being destroyed. Every other buffer waits
+    /// for its caller, who asks again.
     fn reconcile(&self) -> Result<()> {
         let buffers = self.store.buffers()?;
         for pool in self.store.pools()? {
@@ -90,7 +90,7 @@ impl<'a> Orchestrator<'a> {
                 );
             }
         }
-        // Agents of other hosts connect later: what lies there is looked after then.
+        // Agents of other hosts connect later: their slices are checked then.
         let is_here = |b: &Buffer| b.slices.iter().all(|slice| slice.node.is_none());
         let destroyed = |b: &Buffer| b.phase == Phase::Destroying && is_here(b);
         for (version, buffer) in buffers.into_iter().filter(|(_, buffer)| destroyed(buffer)) {
@@ -152,7 +152,7 @@ impl<'a> Orchestrator<'a> {
             self.store.pool(pool.unwrap_or(POOL_DEFAULT))?.refuse_impossible(bytes)?;
         }
         if let Some(swap) = &request.swap {
-            // How many nodes the job has is known when it is set up; it has one at least.
+            // The number of nodes of the job is known when it is set up; it has at least one.
             let pool = self.store.pool(request.pool.as_deref().unwrap_or(POOL_DEFAULT))?;
             let wanted = request.bytes.unwrap_or(0).saturating_add(swap.bytes);
             pool.refuse_impossible(wanted).map_err(|fault| {
@@ -190,7 +190,7 @@ impl<'a> Orchestrator<'a> {
         Ok(shown.map(|b| Buffer { users: users(b.serial), ..self.with_end(b) }).collect())
     }
 
-    /// A buffer whose reason says until when it is kept, where that has an end.
+    /// A buffer whose reason says until when it is kept, if that time ends.
     fn with_end(&self, buffer: &Buffer) -> Buffer {
         let mut shown = buffer.clone();
         if let Some(since) = buffer.discarded_s.filter(|_| buffer.phase == Phase::Kept) {
@@ -273,10 +273,10 @@ impl<'a> Orchestrator<'a> {
         Ok(Reply::Done(String::new()))
     }
 
-    /// Slices first, then the row: slices without a row are free again after a crash.
+    /// Stores the slices first, then the row: slices without a row are free again after a crash.
     fn allocate(&self, setup: &Setup) -> Result<(u64, Buffer)> {
         let mut names = setup.request.persistent.clone();
-        // In one order, so that jobs never wait for each other in a circle; and no job is called as a persistent buffer.
+        // Locks are taken in one order, so that jobs never wait for each other in a circle; no job has the name of a persistent buffer.
         names.sort();
         names.retain(|name| *name != setup.token);
         let locks: Vec<_> = names.iter().map(|name| self.lock_of(name)).collect();
@@ -306,7 +306,7 @@ impl<'a> Orchestrator<'a> {
         })
     }
 
-    /// A serial number, and so many bytes of a pool, which may be none; on targets that can grow to `max_bytes`.
+    /// A serial number, and so many bytes of a pool (may be 0); on targets that can grow to `max_bytes`.
     pub(super) fn slices(&self, pool: &str, bytes: u64, max_bytes: Option<u64>) -> Result<(u64, Vec<Slice>)> {
         let away = self.actions.unusable(&self.store.pools()?, true);
         let _serials = self.serials.lock();
@@ -326,7 +326,7 @@ impl<'a> Orchestrator<'a> {
         Ok(self.store.pool(pool)?.rounded(bytes).unwrap_or(bytes))
     }
 
-    /// Writes the row of a new buffer; where that fails, its slices are free again.
+    /// Writes the row of a new buffer; if that fails, its slices are free again.
     pub(super) fn record(&self, mut buffer: Buffer) -> Result<(u64, Buffer)> {
         buffer.note(now_ms(), "");
         match self.store.put(0, &buffer) {
@@ -341,7 +341,7 @@ impl<'a> Orchestrator<'a> {
         }
     }
 
-    /// Mounts the buffer of a job. Where it has swap on more nodes than it was made for, it grows first.
+    /// Mounts the buffer of a job. If the job has swap on more nodes than the buffer was made for, the buffer grows first.
     fn pre_run(&self, token: &str, nodes: &[String]) -> Result<Reply> {
         let lock = self.lock_of(token);
         let _step = held(&lock, token)?;
@@ -351,7 +351,7 @@ impl<'a> Orchestrator<'a> {
         named.dedup();
         let count = named.len() as u64;
         if let Some(swap) = buffer.swap.clone().filter(|swap| swap.nodes < count) {
-            // The row first: it says what is wanted, and is no promise.
+            // The row is written first: it says what is wanted, and is no promise.
             buffer.swap = Some(Swap { nodes: count, ..swap });
             version = self.store.put(version, &buffer)?;
         }
@@ -375,7 +375,7 @@ impl<'a> Orchestrator<'a> {
         let has_swap = |b: &Buffer| b.swap.is_some() && b.phase == Phase::Mounted;
         for (_, buffer) in all.into_iter().filter(|(_, b)| has_swap(b)) {
             let lock = self.lock_of(&buffer.token);
-            // Whoever works on it sees to it, too.
+            // The thread that holds the lock also does this work.
             let Some(_step) = lock.step.try_lock() else { continue };
             let (job, serial) = (buffer.token, buffer.serial);
             let found = self.store.buffer(serial);
@@ -389,7 +389,8 @@ impl<'a> Orchestrator<'a> {
         }
     }
 
-    /// Goes on with unmounting where it failed or was cut off: whatever a node lacked, it may have now; one that was away may be back, or given up.
+    /// Repeats unmounts that failed or were cut off: the missing part of a node may be there now; a node that was away may be back, or
+    /// given up.
     pub(super) fn look_after_nodes(&self) {
         let (all, keys) = match self.store.buffers().and_then(|all| Ok((all, self.node_keys()?))) {
             Ok(found) => found,
@@ -424,7 +425,7 @@ impl<'a> Orchestrator<'a> {
         Ok(Reply::Done(String::new()))
     }
 
-    /// Succeeds for a job that has no buffer (any more).
+    /// Succeeds for a job without a buffer, also if it had one.
     fn teardown(&self, token: &str, hurry: bool) -> Result<Reply> {
         let lock = self.lock_of(token);
         if hurry {
@@ -462,7 +463,7 @@ impl<'a> Orchestrator<'a> {
             .next(format!("name one of them: {}.{}, {}", first.1.token, first.1.serial, others.join(", "))))
     }
 
-    /// Something with the buffer that an operator or its owner names: by job, or by `JOB.SERIAL` where a job has several.
+    /// Carries out a request about the buffer that an operator or its owner names: by job, or by `JOB.SERIAL` where a job has several.
     fn on_named(&self, name: &str, only: Option<u32>, goal: &Goal) -> Result<Reply> {
         let find = || self.named(name, only);
         let lock = self.lock_of(&find()?.1.token);
@@ -510,7 +511,7 @@ impl<'a> Orchestrator<'a> {
             let Some(action) = next.action else { return Ok(Reached { buffer }) };
             let mut outcome = self.carry_out(job, action, (version, &mut buffer), goal);
             if action == Action::Mount && job.stops() {
-                // Whoever asked was killed before it could be told: the job does not start.
+                // The caller was killed before it could be told: the job does not start.
                 outcome = outcome.and_then(|()| Err(stopped(&buffer.token)));
             }
             let event = match &outcome {
@@ -543,7 +544,7 @@ impl<'a> Orchestrator<'a> {
         Err(Fault::new(Code::Bug).what("a goal was not reached").subject(format!("{goal:?}")))
     }
 
-    /// Nodes from which a buffer was unmounted leave it, also where others are awaited. The version is that of its row.
+    /// Removes nodes from a buffer after it was unmounted there, also while others are awaited. The version is that of the buffer's row.
     fn carry_out(
         &self,
         job: &JobLock,
@@ -562,7 +563,7 @@ impl<'a> Orchestrator<'a> {
             Action::Unmount => {
                 let keys = self.node_keys()?;
                 let (ordered, outcome) = self.actions.unmount(buffer, version, &keys, *goal == Goal::Drop);
-                // A job that never ran has nothing to lose. A node tells the same again until it has left.
+                // A job that never ran has no files to lose. A node repeats its report until it has left.
                 for why in ordered.lost.iter().filter(|_| buffer.ran) {
                     if !buffer.lost.contains(why) {
                         let before = if buffer.lost.is_empty() { "" } else { ", " };
@@ -626,11 +627,11 @@ impl<'a> Orchestrator<'a> {
         }
     }
 
-    /// Destroys all buffers; those whose files were not staged out, and the persistent ones.
+    /// Destroys all buffers. Returns the buffers whose files were not staged out, and the persistent ones.
     pub fn destroy_all(&self) -> Result<Vec<Buffer>> {
         let mut lost = Vec::new();
         let mut all = self.store.buffers()?;
-        // Persistent ones when the jobs that use them are gone.
+        // Persistent buffers come last, when the jobs that use them are gone.
         all.sort_by_key(|(_, buffer)| buffer.persistent);
         for (version, buffer) in all {
             // The job or the staging for which the buffer was mounted has ended.
@@ -732,7 +733,7 @@ fn incomplete(buffer: &Buffer) -> Fault {
         .next(format!("copy out what is there: brindle bb stage --retry {job}; or give it up: brindle bb destroy --yes {job}"))
 }
 
-/// A copy that was stopped by a hurried teardown.
+/// The fault of a copy that a hurried teardown has stopped.
 pub fn stopped(token: &str) -> Fault {
     Fault::new(Code::StageStopped).what("stopped: job").subject(token.to_owned()).why("it was cancelled")
 }

@@ -255,7 +255,7 @@ impl Part<'_> {
                 continue;
             }
             self.refuse_foreign(Path::new(brick))?;
-            // Whoever was killed before it mounted an image has left its device.
+            // A process that was killed before it mounted an image has left its loop device.
             loops::detach_below(&dir)?;
             remove_tree(&dir)?;
         }

@@ -19,9 +19,9 @@ use super::part::{Part, name_of};
 
 /// How long a write waits for a buffer to grow by itself.
 const ROOM_WAIT_S: u64 = 10;
-/// How long a host that could not make a slice is not chosen.
+/// Time for which a host that could not make a slice is not chosen.
 const TROUBLE_FOR: Duration = Duration::from_secs(60);
-/// How often an order is repeated that a change of the buffer's row has overtaken.
+/// Number of repetitions of an order that a change of the buffer's row has overtaken.
 const STALE_TRIES_MAX: usize = 4;
 
 /// The targets of a buffer on one host.
@@ -139,7 +139,7 @@ impl Actions<'_> {
         self.ask_osts(slices, &self.store.pool(&buffer.pool)?, revision, SliceOrder::Free)
     }
 
-    /// An order about the OSTs of a buffer to each host that has any. Their answers, in the order of the slices.
+    /// Sends an order about the OSTs of a buffer to each host that has any. Returns the answers, in the order of the slices.
     fn ask_osts(
         &self,
         slices: &[Slice],
@@ -217,7 +217,7 @@ impl Actions<'_> {
         outcome
     }
 
-    /// Orders to several hosts at the same time. Their answers, or the first fault with the names of all.
+    /// Sends orders to several hosts at the same time. Returns the answers, or the first fault with the names of all.
     fn order_all_parts(
         &self,
         serial: u64,

@@ -1,7 +1,7 @@
 //! Persistent buffers: made and destroyed by name, used by jobs of their owner and of their group.
 //!
-//! Invariant: the row of a job that uses one is written under the lock of the persistent buffer, and whoever destroys one reads those
-//! rows under the same lock.
+//! Invariant: the row of a job that uses a persistent buffer is written under the lock of that buffer. A caller that destroys the
+//! buffer reads those rows under the same lock.
 
 use std::ffi::CString;
 

@@ -7,8 +7,9 @@
 //! | 3 | its targets get it | its row says so |
 //! | 4 | | the pool gets the rest |
 //!
-//! Invariant: a buffer never holds more than its row says, nor its row more than the pool says. A crash behind any step leaves that; the
-//! next start gives the pool what no row says, and [`Orchestrator::settle`] has the targets do what the rows say.
+//! Invariant: a buffer never holds more than its row says, nor its row more than the pool says. A crash after any step keeps the
+//! invariant. The next start gives the pool the space that no row has, and [`Orchestrator::settle`] has the targets do what the rows
+//! say.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! The socket of the orchestrator: who may ask for what, one thread a request.
+//! The socket of the orchestrator: the rights of callers, one thread a request.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -61,7 +61,7 @@ pub fn serve(orchestrator: &Orchestrator, listener: &UnixListener) {
                 std::thread::sleep(EXPIRE_EVERY);
             }
         });
-        // Neither does a disk that hangs on a host with bricks.
+        // A disk that hangs on a host with bricks delays nothing else.
         scope.spawn(|| {
             loop {
                 orchestrator.look_after_bricks();
@@ -133,7 +133,7 @@ fn hear(stream: &UnixStream) -> Result<Request> {
 fn say(mut stream: &UnixStream, outcome: &Result<Reply>) {
     let mut line = serde_json::to_vec(outcome).expect("plain fields always serialise");
     line.push(b'\n');
-    // Whoever asked may have been killed meanwhile: the step that it asked for has been taken all the same.
+    // The caller may have been killed meanwhile: the step that it asked for has been taken all the same.
     if let Err(e) = stream.write_all(&line) {
         tracing::info!(error = %e, "nobody waits for the answer any more");
     }

@@ -131,7 +131,7 @@ impl<'a> Store<'a> {
 
     /// Writes a buffer whose row has this version (0: none); the new version.
     pub fn put(&self, version: u64, buffer: &Buffer) -> Result<u64> {
-        // Who uses it is in the rows of the users.
+        // The users of a buffer are in the users' rows.
         let row = Buffer { users: Vec::new(), ..buffer.clone() };
         self.swap(buffer.serial, version, Some(&encode(&row)))
     }

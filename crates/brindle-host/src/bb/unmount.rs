@@ -1,4 +1,4 @@
-//! The end of a mount on a node: nothing of the job writes into the buffer afterwards.
+//! The end of a mount on a node: afterwards no process of the job writes into the buffer.
 //!
 //! A note beside the logs of the mount names its daemon before the mount ends, so that whoever comes after a crash waits for the same
 //! daemon. The note also says, before the connection is cut, that something may be thrown away. A note of a loss stays: everybody who asks

@@ -112,7 +112,7 @@ pub fn end_all(on: &On, cluster: &mut Cluster, force: bool) -> Result<()> {
 }
 
 /// Ends processes of the cluster that the state does not name: the command that had started them was killed before it could note them.
-/// Their logs identify them.
+/// The logs of such processes identify them.
 pub fn end_strays(on: &On, cluster: &Cluster) -> Result<()> {
     // A stray that was about to become a bare host may have started its init meanwhile.
     while end_found_strays(on, cluster)? {}

@@ -1,4 +1,4 @@
-//! Targets on loop images: a sparse file with a file system of its own, so that "full" and "power cut" can be real.
+//! Targets on loop images: a sparse file with a file system of its own, so that full disks and power cuts can be real.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! The owner block of a shared device: who owns it, under which turn, and whether that owner has given it up.
+//! The owner block of a shared device: the owner, its turn, and whether the owner has released the device.
 //!
 //! 4096 bytes, big-endian:
 //!

@@ -1,4 +1,5 @@
-//! The part of a host's daemon that serves shared targets. Every half second the daemon tells the MGS how they are, and goes by the answer.
+//! The part of a host's daemon that serves shared targets. Every half second the daemon reports their state to the MGS, and follows the
+//! answer.
 //!
 //! Each target has a task of its own:
 //!
@@ -15,8 +16,8 @@
 //!   stops the target -> unmounts -> writes the block: released
 //! ```
 //!
-//! Invariants: nothing is mounted and nothing written before the block is this host's under the turn of the MGS's order; a turn that was released
-//! is never served again; what may still run keeps the block and the mount.
+//! Invariants: the device is mounted and written only while the block is this host's, under the turn of the MGS's order; a turn that was
+//! released is never served again; if some work may still run, the block and the mount are kept.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -47,9 +48,9 @@ use crate::service::{self, Found, How, Service};
 const KEEP_MS: u32 = 500;
 /// Interval at which a standby host reads the owner block, in milliseconds.
 const READ_EVERY_MS: u64 = 500;
-/// A device that takes longer to answer is not one that this host could serve from.
+/// Longest time that a device may take to answer. This host could not serve from a slower one.
 const READ_LIMIT_MS: u64 = 1_000;
-/// Beyond the owner's lease, for clocks that do not run alike.
+/// Margin beyond the owner's lease, for clocks that differ in speed.
 const LEASE_MARGIN_MS: u64 = 500;
 /// Interval at which a host reads the block while it waits for the owner's lease to end, in milliseconds.
 const LOOK_EVERY_MS: u64 = 100;
@@ -57,9 +58,9 @@ const LOOK_EVERY_MS: u64 = 100;
 const RETRY_MS: (u64, u64) = (500, 10_000);
 /// Longest time for stopping a target whose device is silent, and for the end of a start or a mount once this host is to give the target up.
 const STOP_LIMIT_MS: u64 = 20_000;
-/// Longest time for mounting a device that answers: a new one is formatted first, and another one's journal is replayed.
+/// Longest time for mounting a device that answers: a new device is formatted first, on an old one the journal is replayed.
 const MOUNT_LIMIT_MS: u64 = 600_000;
-/// Longest time for unmounting a device that answers: what is in memory is written.
+/// Longest time for unmounting a device that answers: dirty pages are written.
 const UNMOUNT_LIMIT_MS: u64 = 60_000;
 /// Longest time for a single write of the owner block that no keeper watches.
 const WRITE_LIMIT_MS: u64 = 15_000;
@@ -74,8 +75,8 @@ struct Hosted {
     released: Arc<Latch>,
 }
 
-/// An owner block as this host has read it: the end of the first reading that found it so, and the beginning
-/// of the last one. A read that the device has delayed for long proves nothing new.
+/// An owner block as this host has read it: the end of the first read that found it, and the beginning of the last one. A read that the
+/// device has delayed for long proves nothing new.
 #[derive(Clone)]
 struct Seen {
     block: Option<OwnerBlock>,
@@ -89,7 +90,7 @@ pub struct SharedDaemon {
     mgs: Arc<Directory>,
     fs: FsName,
     shows: Arc<dyn Shows>,
-    /// Tells processes of one host apart.
+    /// Tells the processes of one host apart.
     process: u64,
     boot_id: [u8; 16],
     hosted: Mutex<BTreeMap<TargetId, Hosted>>,
@@ -98,7 +99,7 @@ pub struct SharedDaemon {
 }
 
 impl SharedDaemon {
-    /// Begins to tell the MGS of this host, and to serve what it says.
+    /// Begins to report this host's targets to the MGS, and to follow its orders.
     pub fn start(how: How, mgs: Arc<Directory>, fs: FsName, shows: Arc<dyn Shows>) -> Arc<SharedDaemon> {
         let seams = how.seams.clone();
         let daemon = Arc::new(SharedDaemon {
@@ -133,7 +134,7 @@ impl SharedDaemon {
         self.hosted.lock().values().map(|hosted| hosted.report.clone()).collect()
     }
 
-    /// Tells and asks, for ever.
+    /// Reports and asks, for ever.
     async fn keep(self: Arc<Self>) {
         let ask = |known_version| {
             let states = self.states();
@@ -149,7 +150,7 @@ impl SharedDaemon {
         tell_and_ask(&self.how.seams, &self.mgs, &self.changes, ask, take).await;
     }
 
-    /// Goes by what the MGS says.
+    /// Follows the orders of the MGS.
     fn take(self: &Arc<Self>, targets: Vec<SharedTarget>) {
         let mut hosted = self.hosted.lock();
         if self.stop.is_set() {
@@ -221,7 +222,7 @@ impl SharedDaemon {
 struct Hosting<'a> {
     daemon: &'a Arc<SharedDaemon>,
     seen: Option<Seen>,
-    /// A reading that has not ended, and its beginning. A device may hold it for ever, and one is enough.
+    /// A read that has not ended, and its beginning. A device may hold a read for ever, and one is enough.
     reading: Option<(Mono, JoinHandle<Result<Option<OwnerBlock>>>)>,
 }
 
@@ -267,7 +268,7 @@ impl Hosting<'_> {
         SharedDevice::open(Path::new(&own.ok_or_else(unknown)?.device)).map(Arc::new)
     }
 
-    /// Reads the owner block, and notes since when it has been as it is.
+    /// Reads the owner block, and notes since when it is unchanged.
     async fn read(&mut self, device: &Arc<SharedDevice>) -> Result<Option<OwnerBlock>> {
         let (seams, own) = (self.daemon.how.seams.clone(), device.clone());
         let began = seams.now();
@@ -290,7 +291,7 @@ impl Hosting<'_> {
         Ok(block)
     }
 
-    /// Looks at the device; gives it up where it is this host's and is not to be served here.
+    /// Reads the owner block; releases the device if it is this host's and is not to be served here.
     async fn stand_by(&mut self, order: &SharedTarget) {
         let state = match self.looked(order).await {
             Ok(state) => state,
@@ -303,7 +304,7 @@ impl Hosting<'_> {
         let device = self.device_of(order)?;
         let block = match self.read(&device).await? {
             Some(block) => block,
-            // A wrong device is found now, and not when it is needed.
+            // A wrong device is found now, before it is needed.
             None if order.is_formatted => return Err(no_block(&device)),
             None => return Ok(SharedState::StandingBy { turn: 0, is_released: true }),
         };
@@ -314,7 +315,7 @@ impl Hosting<'_> {
         }
         if block.host == self.daemon.how.host {
             if block.turn != order.turn || !block.is_released {
-                // An earlier process of this host has left it.
+                // An earlier process of this host has left the block.
                 let dir = order.dir.clone();
                 if device::mounted_from(Path::new(&dir))?.is_some() {
                     blocking(move || device::unmount(Path::new(&dir))).await?;
@@ -336,7 +337,7 @@ impl Hosting<'_> {
         written.await.unwrap_or_else(|| Err(no_answer(device, WRITE_LIMIT_MS)))
     }
 
-    /// Serves the target until this host is not to any more; fails when it cannot.
+    /// Serves the target until the order changes; fails when it cannot.
     async fn serve(
         &mut self,
         order: &SharedTarget,
@@ -370,7 +371,7 @@ impl Hosting<'_> {
         served
     }
 
-    /// Waits until nobody else can write to the device; the first block of this owner. `None`: there is another order.
+    /// Waits until no other host can write to the device; returns the first block of this owner. `None`: the order has changed.
     async fn until_free(
         &mut self,
         order: &SharedTarget,
@@ -395,7 +396,7 @@ impl Hosting<'_> {
                 }
                 let new = device.clone();
                 blocking(move || new.must_be_blank()).await?;
-                // The block first: from then on it vouches for what lies on the device.
+                // The block is written first: from then on it guards the contents of the device.
                 return Ok(Some(own(1)));
             };
             check_target(&block, order, device)?;
@@ -609,7 +610,7 @@ impl Hosting<'_> {
         lost
     }
 
-    /// Completes when the target is to be stopped; why, if it is not by order.
+    /// Completes when the target is to be stopped; returns the reason, if there is no order.
     async fn until_over(
         &mut self,
         order: &SharedTarget,
@@ -630,7 +631,7 @@ impl Hosting<'_> {
             }
             let next = orders.borrow_and_update().clone();
             if !self.may_serve(&next) {
-                // An owner that is to be fenced goes on: that may yet be called off.
+                // An owner that is to be fenced goes on: the fencing may yet be called off.
                 let goes_on = next.owner == self.daemon.how.host
                     && next.turn == order.turn
                     && matches!(next.phase, SharedPhase::Fencing { .. });
@@ -647,7 +648,7 @@ impl Hosting<'_> {
     }
 }
 
-/// Bytes in memory must not reach the device any more.
+/// Keeps bytes in memory from reaching the device.
 async fn cut_power(dir: &str) {
     let dir = dir.to_owned();
     if let Err(fault) = blocking(move || device::cut_power(Path::new(&dir))).await {

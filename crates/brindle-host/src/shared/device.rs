@@ -4,9 +4,9 @@
 //! | ext4 with multiple-mount protection                     | last MiB: owner block |
 //! ```
 //!
-//! The owner block lies outside of the file system, and is read and written past the page cache, because another host writes it too. ext4's own
-//! protection (MMP) refuses a second mount as long as the first one lives; it would also hold up a mount after a crash for 11 s, so its mark is
-//! cleared first. Whoever calls [`SharedDevice::mount`] has made sure that the former owner is gone.
+//! The owner block lies outside of the file system, and is read and written past the page cache, because another host writes it too. ext4's
+//! own protection (MMP) refuses a second mount as long as the first one lives; MMP would also hold up a mount after a crash for 11 s, so
+//! its mark is cleared first. The caller of [`SharedDevice::mount`] has made sure that the former owner is gone.
 
 use std::fs::{File, OpenOptions};
 use std::io::Seek;
@@ -63,7 +63,7 @@ impl SharedDevice {
         };
         let open =
             |flags: libc::c_int| OpenOptions::new().read(true).write(true).custom_flags(flags).open(path);
-        // Some file systems that hold images know no direct I/O; of them both hosts of a pair are on one kernel.
+        // File systems without direct I/O can hold images, too; both hosts of such a pair are on one kernel.
         let mut file = match open(libc::O_DIRECT) {
             Err(e) if e.raw_os_error() == Some(libc::EINVAL) => open(libc::O_SYNC),
             opened => opened,

@@ -15,7 +15,8 @@ use super::device::SharedDevice;
 /// failures.
 const REWRITE_EVERY_MS: u64 = 500;
 
-/// A device that has not answered for so long is lost. Before that its target answers nothing, and goes on when the device does.
+/// A device without an answer for this long counts as lost. Until then its target answers no request, and goes on when the
+/// device does.
 const SILENT_LIMIT_MS: u64 = 15_000;
 /// Interval at which the keeper checks for silence, in milliseconds.
 const LOOK_EVERY_MS: u64 = 250;
@@ -34,7 +35,7 @@ pub(crate) struct Keeper {
     seams: Seams,
     device: Arc<SharedDevice>,
     lease: Arc<OwnerLease>,
-    /// Turn that the next writing shows.
+    /// Turn that the next write of the block shows.
     turn: AtomicU64,
     /// Turn that the block shows.
     shown: watch::Sender<u64>,
@@ -76,7 +77,7 @@ impl Keeper {
         Ok(keeper)
     }
 
-    /// The lease that it extends.
+    /// The lease that the keeper extends.
     pub(crate) fn lease(&self) -> Arc<OwnerLease> {
         self.lease.clone()
     }
@@ -113,7 +114,7 @@ impl Keeper {
         }
     }
 
-    /// Ends it. The block as it is then; nothing rewrites it any more.
+    /// Ends the keeper. Returns the block, which is not rewritten any more.
     pub(crate) async fn stop(&self) -> OwnerBlock {
         self.stop.set();
         self.stopped.wait().await;
@@ -143,7 +144,7 @@ impl Keeper {
         let read = tokio::task::spawn_blocking(move || device.read_block());
         let found = read.await.map_err(died).and_then(|read| read).map_err(Lost::Silent)?;
         let mut block = self.block.lock().clone();
-        // A writing that seemed to fail may have reached the device.
+        // A write that seemed to fail may have reached the device.
         let is_own = |found: &OwnerBlock| found.process == block.process && found.target == block.target;
         if !found.as_ref().is_some_and(is_own) {
             let owner = found.map_or_else(|| "nobody".to_owned(), |found| found.host);

@@ -1,4 +1,4 @@
-//! The end of the private Slurm: every process, mount and file goes.
+//! Removal of the private Slurm: every process, mount and file.
 
 use std::path::Path;
 use std::time::Duration;

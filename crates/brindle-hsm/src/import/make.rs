@@ -297,7 +297,8 @@ impl Maker {
         Ok(attr.size_bytes == 0 || state.flags & HSM_RELEASED != 0)
     }
 
-    /// Some names are there. If an interrupted import has given one of them to a file of this very copy, that file gets the others.
+    /// Completes a file of which only a part of the names exists. If an interrupted import has given a name to a file of this very copy,
+    /// that file gets the other names.
     async fn complete(&self, entry: &Entry, places: &[Place]) -> Result<()> {
         let missing: Vec<&Place> = places.iter().filter(|place| place.there.is_none()).collect();
         let Some(first) = places.iter().find(|place| place.there.is_some()) else { return Ok(()) };

@@ -274,7 +274,8 @@ fn read_manifest(path: &Path) -> Result<Manifest> {
         .map_err(|why| Fault::new(Code::ManifestDamaged).subject(path.display().to_string()).why(why))
 }
 
-/// The extended attributes of a copy that belong to its file: those of users, and ACLs. Others are of the file system that the archive is on.
+/// The extended attributes of a copy that belong to its file: those of users, and ACLs. All other attributes belong to the file system that
+/// holds the archive.
 fn xattrs(copy: &Path) -> Result<Vec<Xattr>> {
     let mut names = vec![0; XATTR_BYTES_MAX];
     let len = match rustix::fs::listxattr(copy, &mut names[..]) {

@@ -1,6 +1,6 @@
-//! Tries to log in: only so many in a while from one address, and for one user.
+//! Log-in attempts: a limited number in a time from one address, and for one user.
 //!
-//! A user who has logged in from an address has a count of his own there: what others try from elsewhere keeps nobody from his usual place.
+//! A user who has logged in from an address has a separate count there: attempts from elsewhere do not keep the user from the usual place.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

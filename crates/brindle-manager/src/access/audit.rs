@@ -1,4 +1,5 @@
-//! The audit log: who changed what, from where, and how it went. `audit.log`, a line of JSON each; one older file is kept.
+//! The audit log: who changed what, from where, and with which outcome. The file `audit.log` has a line of JSON for each
+//! change; one older file is kept.
 //!
 //! Anybody who reaches the manager can be refused any number of times. Refused log-ins therefore have a file of their own,
 //! `refused-log-ins.log`, with an older one: they push no change out.
@@ -91,7 +92,7 @@ impl Log {
     }
 }
 
-/// Who does something, and from where.
+/// Author of an action, and where the author is.
 #[derive(Clone, Debug)]
 pub struct Doer {
     /// The user.
@@ -107,7 +108,7 @@ impl Audit {
         Ok(Audit { dir: dir.to_owned(), clock, changes: open(CHANGES)?, refused: open(REFUSED)? })
     }
 
-    /// Notes what somebody does. Whoever is about to change something does not if this fails.
+    /// Notes what somebody does. If the note fails, the change must not be made.
     pub fn note(
         &self,
         doer: &Doer,

@@ -1,5 +1,5 @@
-//! The first log-in: no user and no password exist before it. The start prints an address with a secret; whoever opens it
-//! becomes the first administrator.
+//! The first log-in: no user and no password exist before it. The start prints an address with a secret; the person who
+//! opens it becomes the first administrator.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub struct FirstLogIn {
 }
 
 impl FirstLogIn {
-    /// None is possible.
+    /// A state in which no first log-in is possible.
     pub fn closed(clock: Arc<dyn Clock>) -> FirstLogIn {
         FirstLogIn { clock, open: Mutex::new(None) }
     }

@@ -1,4 +1,4 @@
-//! Who may do what: users, sessions, tries to log in, the first log-in, the record of changes.
+//! Access rights: users, sessions, log-in attempts, the first log-in, the record of changes.
 
 pub mod attempts;
 pub mod audit;

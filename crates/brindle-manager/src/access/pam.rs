@@ -1,8 +1,9 @@
 //! Passwords that the host knows: PAM, asked by a process of its own. Modules of PAM are foreign code that may block, fork and fail; in a
-//! helper they cannot take the manager with them.
+//! helper process they cannot take the manager with them.
 //!
 //! The helper is this same binary, called as `brindle pam-check --service SERVICE NAME` with the password on its standard input. Exit
-//! code 0: the password fits and the account may be used; 1: it does not; others: PAM cannot be asked, with the reason on standard error.
+//! code 0: the password fits and the account may be used; 1: the password does not fit, or the account may not be used; others: PAM
+//! cannot be asked, with the reason on standard error.
 
 use std::path::PathBuf;
 use std::process::Stdio;

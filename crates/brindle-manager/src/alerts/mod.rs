@@ -7,7 +7,8 @@
 //! | raised, acknowledged, silenced, ended; kept over a restart | [`store`] |
 //! | told to a webhook and by mail | [`notify`] |
 //!
-//! A condition must hold for some seconds before it is an alert, and be gone for some before the alert ends: a target that restarts is none.
+//! A condition must hold for some seconds before it is an alert, and be gone for some before the alert ends: a target that restarts raises
+//! no alert.
 
 pub mod conditions;
 pub mod notify;

@@ -1,5 +1,4 @@
-//! Numbers of daemons that somebody should look at: counters that rise, daemons that are silent, clocks that are wrong, archives that are
-//! behind.
+//! Metrics of daemons that need attention: counters that rise, daemons that are silent, clocks that are wrong, archives that are behind.
 
 use std::collections::{BTreeMap, BTreeSet};
 

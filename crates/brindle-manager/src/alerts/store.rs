@@ -1,4 +1,4 @@
-//! The alerts that there are and were: `alerts.json` in the manager's directory, written at each change.
+//! Present and past alerts: `alerts.json` in the manager's directory, written at each change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

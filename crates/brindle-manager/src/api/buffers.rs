@@ -1,4 +1,4 @@
-//! Burst buffers: what there is, and what is asked for one of them.
+//! Burst buffers: the list, and requests for one of them.
 
 use std::sync::Arc;
 

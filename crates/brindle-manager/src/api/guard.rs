@@ -1,4 +1,4 @@
-//! Who asks, and may they: sessions by cookie, requests forged by other pages, roles.
+//! Authentication and authorisation of requests: sessions by cookie, requests forged by other pages, roles.
 
 use axum::http::{HeaderMap, Method, header};
 use brindle_types::{Code, Fault, Result};
@@ -96,12 +96,12 @@ fn of_token(manager: &Manager, secret: &str) -> Result<Caller> {
     Ok(Caller { session_id: String::new(), session, role: role.min(token.role), is_token: true })
 }
 
-/// Whoever gives commands on the manager's own host is an administrator, and may have tokens.
+/// A user of the local socket is an administrator, and may have tokens.
 fn is_local(user: &str) -> Option<Role> {
     (user == LOCAL_USER).then_some(Role::Administrator)
 }
 
-/// Whoever may open the local socket.
+/// The caller at the local socket, which only root may open.
 pub fn local(manager: &Manager) -> Caller {
     let session = Session::local(manager.seams.now());
     Caller { session_id: String::new(), session, role: Role::Administrator, is_token: false }

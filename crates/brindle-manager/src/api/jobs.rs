@@ -1,4 +1,4 @@
-//! Who asks for what: jobs, users, clients, targets.
+//! Load by jobs, users, clients and targets.
 //!
 //! Servers are asked when somebody looks, and once a second at most, however many browsers look.
 

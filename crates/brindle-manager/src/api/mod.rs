@@ -1,5 +1,5 @@
-//! The REST interface below `/api/v1`: one table of endpoints. The router is made from it, and so is the OpenAPI description, so neither
-//! can say what the other does not do.
+//! The REST interface below `/api/v1`: one table of endpoints. The router and the OpenAPI description are both made from the table, so
+//! they cannot differ.
 //!
 //! A request passes here, in this order: does it come from the console ([`guard`]), who asks, with which role; only then its body is
 //! read and its handler called.
@@ -51,7 +51,7 @@ pub const BASE: &str = "/api/v1";
 /// Largest body of a request.
 const BODY_MAX_BYTES: usize = 64 << 10;
 
-/// Who may ask.
+/// Rights that an endpoint needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
     /// Anybody: this is how one logs in.
@@ -77,7 +77,7 @@ pub struct Caller {
 pub struct Call {
     /// The manager.
     pub manager: Arc<Manager>,
-    /// Who asks; `None` only where nobody needs to be known.
+    /// The caller; `None` only where an endpoint needs no known caller.
     pub caller: Option<Caller>,
     /// Address of the browser.
     pub peer: Peer,
@@ -125,7 +125,7 @@ pub struct Endpoint {
     pub method: Method,
     /// Path of the request below [`BASE`].
     pub path: &'static str,
-    /// Who may ask.
+    /// Rights that the endpoint needs.
     pub needs: Needs,
     /// Purpose, in a line.
     pub summary: &'static str,

@@ -1,4 +1,4 @@
-//! Usage and limits, and what is in the file system.
+//! Usage and limits, and the usage of the whole file system.
 
 use std::sync::Arc;
 

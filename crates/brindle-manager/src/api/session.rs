@@ -82,7 +82,7 @@ pub async fn first(call: Arc<Call>, request: FirstReq) -> Result<SessionView> {
     begin(&call, &name, Role::Administrator)
 }
 
-/// Who is logged in.
+/// Shows the user of the session.
 pub async fn show(call: Arc<Call>, _: Nothing) -> Result<SessionView> {
     let caller = call.caller()?;
     Ok(view(&call.manager, &caller.session.user, caller.role, &caller.session.csrf))

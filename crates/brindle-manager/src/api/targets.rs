@@ -1,4 +1,4 @@
-//! The state of the cluster, its history, and what is done to targets.
+//! The state of the cluster, its history, and actions on targets.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Tasks: what was asked for and takes time.
+//! Tasks: requests that take time.
 
 use std::sync::Arc;
 

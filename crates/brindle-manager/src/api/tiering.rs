@@ -1,4 +1,4 @@
-//! Tiering: agents and queue, and what is asked for paths.
+//! Tiering: agents and queue, and requests for paths.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
-//! Throughput and load of the cluster over time: ten minutes by the second, six hours by ten seconds, a week by the minute, a year by ten minutes. In memory, in
-//! files of a fixed size ([`Ring`]), and bounded.
+//! Throughput and load of the cluster over time: ten minutes by the second, six hours by ten seconds, a week by the minute, a year by ten
+//! minutes. The history is in memory, in files of a fixed size ([`Ring`]), and bounded.
 //!
-//! A sample that is kept for longer is the mean of those of its time. After a restart the means that were begun go on with what the finer
-//! files have of their time.
+//! A sample of a coarser level is the mean of the finer samples of its time. After a restart a mean that was begun continues with the
+//! samples that the finer files have of its time.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -223,8 +223,8 @@ impl History {
         }
     }
 
-    /// In how many seconds the OSTs are full at the pace of the last hours: where the straight line of least squares through what was in
-    /// use meets what there is. None where it does not rise, or it is too soon to say.
+    /// Seconds until the OSTs are full at the pace of the last hours: where the least-squares line through the used space meets the
+    /// capacity. `None` if the used space does not rise, or it is too early to say.
     pub fn full_in_s(&self) -> Option<f64> {
         let samples = &self.levels[FORECAST_LEVEL].samples;
         let (_, last) = samples.last_key_value()?;

@@ -32,8 +32,8 @@ pub struct Rates {
 pub type Found = (Sample, BTreeMap<String, TargetRates>);
 
 impl Rates {
-    /// The rates since the call before; `texts` is what each daemon told, with its address. Whoever was not heard the last time, or counts
-    /// less than before because it has started again, has done nothing so far.
+    /// The rates since the call before; `texts` has the metrics of each daemon, with its address. A daemon that was silent at the last
+    /// call, or whose counters fell because it has started again, counts as idle so far.
     pub fn since_last(&mut self, texts: &[(String, String)], seconds: f64) -> Found {
         let (mut sample, mut targets) = (Sample::default(), BTreeMap::<String, TargetRates>::new());
         let mut now = HashMap::new();

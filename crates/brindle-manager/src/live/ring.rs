@@ -5,8 +5,9 @@
 //! slot n   152 bytes: checksum over all else and n; the sample, little-endian
 //! ```
 //!
-//! A sample of the time `t` lies in the slot `t / step mod slots`. Each is written by one call and never synced: after a kill all are there, after
-//! a power cut the last ones may not be. A slot that was torn or damaged has a wrong checksum, and counts as empty.
+//! A sample of the time `t` lies in the slot `t / step mod slots`. Each sample is written by one call and never synced: after a kill all
+//! samples are there, after a power cut the last ones may be missing. A slot that was torn or damaged has a wrong checksum, and counts as
+//! empty.
 
 use std::fs::{File, OpenOptions};
 use std::io;

@@ -1,4 +1,5 @@
-//! The files of the console, built from `console/` and kept in the program: no file of the machine can be asked for.
+//! The files of the console, built from `console/` and kept in the program: a request cannot reach a file of the
+//! machine.
 
 use axum::Router;
 use axum::body::Body;

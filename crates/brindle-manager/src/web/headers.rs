@@ -1,4 +1,4 @@
-//! Headers of every answer: browsers run nothing that is not ours, show us in nobody's frame, and tell nobody where they were.
+//! Headers of every answer: browsers run only our code, show our pages in no frame, and tell no other site where they were.
 
 use axum::extract::Request;
 use axum::http::{HeaderName, HeaderValue, header};

@@ -1,5 +1,5 @@
-//! The manager for commands on its own host: the same interface over a local socket that root alone may open. Whoever can is an
-//! administrator, and called `root` in the audit log.
+//! The manager for commands on its own host: the same interface over a local socket that root alone may open. A caller who can
+//! open it is an administrator, and called `root` in the audit log.
 
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;

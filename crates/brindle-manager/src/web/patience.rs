@@ -1,4 +1,4 @@
-//! Bounds on what connections may hold: time without progress, and places of one address.
+//! Bounds on the resources of connections: time without progress, and the number of connections of one address.
 
 use std::collections::BTreeMap;
 use std::io;

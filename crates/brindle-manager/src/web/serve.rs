@@ -1,4 +1,5 @@
-//! Connections: bounded in number, and by address; whoever is slow with a handshake or a request, or does not read what is sent, is let go.
+//! Connections: bounded in number, and by address. A client that is slow with a handshake or a request, or does not read its answer, is
+//! disconnected.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

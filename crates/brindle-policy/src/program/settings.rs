@@ -27,7 +27,7 @@ fn level(set: &tree::Set, kind: &str) -> Result<Level> {
     })
 }
 
-/// Some number, or none where 0 stands for no limit.
+/// A number; `None` for 0, which stands for no limit.
 fn limit(set: &tree::Set, read: fn(&str) -> std::result::Result<u64, String>) -> Result<Option<u64>> {
     Ok(Some(one_as(set, read)?).filter(|n| *n > 0))
 }

@@ -89,7 +89,7 @@ impl Mix {
                 files: &[0, CUT_FILE],
                 places: &PLACES[..2],
                 pause_ms: 80,
-                // Some of one stripe, some of two.
+                // A range lies in one stripe or in two.
                 blocks_max: 12,
                 write: 34,
                 read: 40,

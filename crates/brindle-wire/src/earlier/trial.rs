@@ -1,4 +1,4 @@
-//! A trial protocol, for tests of whoever translates: in its earlier version every body of every message begins with a mark.
+//! A trial protocol, for tests of the translation: in its earlier version every body of every message begins with a mark.
 //!
 //! A forgotten message is always found: a body without the mark, or with one mark too many, does not decode.
 

@@ -1,6 +1,7 @@
 //! Deltas: the changes from one version of the map to a later one.
 //!
-//! The MGS sends a delta to whoever has one of the versions that it remembers, and the whole map to everybody else.
+//! The MGS sends a delta to a caller that has one of the versions that the MGS remembers, and the whole map to all
+//! others.
 
 use std::collections::BTreeMap;
 

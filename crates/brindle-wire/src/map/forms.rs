@@ -7,7 +7,8 @@
 //! | 3 | 0.1.0 | OSTs that are drained, removed targets |
 //! | 4 | 0.2.0 | hosts, replica sets, networks, the format level |
 //!
-//! The MGS alone reads the stored map, so a newer form is written at once: no other host takes it over before it is of this release.
+//! Only the MGS reads the stored map. A newer form is therefore written at once: a host takes the map over only when it is of this
+//! release.
 
 use brindle_types::{FsName, Nid, TargetId};
 use serde::{Deserialize, Serialize};

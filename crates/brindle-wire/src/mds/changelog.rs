@@ -1,5 +1,5 @@
-//! The changelog of an MDT: its readers, and what they read (`lctl changelog_register`, `lfs changelog`). Asked by commands,
-//! with or without a session; only root is answered.
+//! The changelog of an MDT: its readers and records (`lctl changelog_register`, `lfs changelog`). Commands ask with or
+//! without a session; only root is answered.
 
 use brindle_types::{Change, ChangeMask};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! close: handles go; the last write close of a file ends its write session.
+//! close: gives handles back; the last write close of a file ends its write session.
 
 use brindle_types::Ino;
 use serde::{Deserialize, Serialize};

@@ -1,5 +1,5 @@
-//! Changes of a file's layout while it is written: inline data moves to objects, once, and parts of the file that are to be
-//! written get OSTs (convert), or other OSTs where theirs are full (spill); and layout_get.
+//! Changes of a file's layout while it is written. convert: inline data moves to objects, once, and parts of the file that are
+//! to be written get OSTs. spill: such parts get other OSTs where theirs are full. layout_get: the present layout.
 
 use brindle_types::Ino;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! create: Step 3 of create: what travels from `brindle-client/src/namespace/create.rs` to
+//! create: step 3 of create, the message from `brindle-client/src/namespace/create.rs` to
 //! `brindle-mds/src/ops/create.rs`.
 
 use brindle_types::{Attr, Ino};

@@ -1,4 +1,4 @@
-//! fence_table: what an OST that was away asks for before it serves again.
+//! fence_table: the fence table, which an OST that was away fetches before it serves again.
 
 use brindle_types::{Pair, SessionId};
 use serde::{Deserialize, Serialize};

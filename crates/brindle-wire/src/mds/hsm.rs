@@ -1,7 +1,7 @@
-//! Tiering: the state of files, what is asked for, and the work that agents take (design note 028).
+//! Tiering: the state of files, requested actions, and the work that agents take (design note 028).
 //!
-//! An agent *takes* work under a lease that every [`HsmTakeReq`] and [`HsmProgressReq`] renews. Each time an action is given out it has a new
-//! attempt; what an older attempt says does not count.
+//! An agent *takes* work under a lease that every [`HsmTakeReq`] and [`HsmProgressReq`] renews. An action has a new attempt each time it is
+//! given out; messages of older attempts do not count.
 
 use brindle_types::{ArchivedCopy, Fault, HsmControl, HsmKind, Ino, Pair};
 use serde::{Deserialize, Serialize};

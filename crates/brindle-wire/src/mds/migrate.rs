@@ -1,5 +1,5 @@
-//! migrate: one piece of a file moves to other OSTs. A whole migration is piece after piece, driven by whoever wants it, so
-//! that it can be paced, interrupted and taken up again.
+//! migrate: moves one piece of a file to other OSTs. The caller drives a whole migration piece by piece, so that it can be
+//! paced, interrupted and resumed.
 
 use brindle_types::{Ino, LayoutPolicy};
 use serde::{Deserialize, Serialize};

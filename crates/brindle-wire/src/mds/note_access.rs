@@ -1,6 +1,6 @@
-//! note_access: which files were read, for the times of their last access.
+//! note_access: reports which files were read, for the times of their last access.
 //!
-//! Idempotent: an access that is told twice changes nothing the second time.
+//! The operation is idempotent: a repeated report changes nothing.
 
 use brindle_types::attr::Time;
 use brindle_types::{Ino, Pair};

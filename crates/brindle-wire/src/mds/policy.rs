@@ -1,7 +1,7 @@
-//! Policies: scans with what tiering knows of each entry, removals that compare first, and what waits for whom (design note 033).
+//! Policies: scans with the tiering state of each entry, removals that compare first, and the backlog of queued actions (design note 033).
 //!
-//! A policy scan is a [`super::scan`] whose matches come with all that the criteria of policies ask about. A removal names the entry as the
-//! scan has found it, and is refused if it is not that any more.
+//! A policy scan is a [`super::scan`] whose matches come with all facts that the criteria of policies ask about. A removal names the entry
+//! as the scan has found it, and is refused if the entry has changed since.
 
 use brindle_types::attr::Time;
 use brindle_types::{Attr, HsmKind, Ino, PoolName};

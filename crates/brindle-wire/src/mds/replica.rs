@@ -1,4 +1,4 @@
-//! Between the members of an MDT's replica set: what the primary sends to the others (design note 044).
+//! Messages between the members of an MDT's replica set, from the primary to the others (design note 044).
 //!
 //! Records and rows travel in the bulk, as records lie in the log of `brindle-kv`.
 

@@ -1,4 +1,4 @@
-//! report: what a writer tells the MDT of its writes: at fsync, close, and about once a second.
+//! report: a writer's report of its writes to the MDT: at fsync, close, and about once a second.
 
 use brindle_types::attr::Time;
 use brindle_types::{Ino, Pair, Stripe};

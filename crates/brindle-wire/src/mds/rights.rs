@@ -1,4 +1,5 @@
-//! session_rights: what a session of a host that is not trusted fully may do with the objects of a file (design note 038).
+//! session_rights: the rights that a session of a host that is not trusted fully has on the objects of a file (design note
+//! 038).
 
 use brindle_types::{Ino, Pair, SessionId};
 use serde::{Deserialize, Serialize};

@@ -1,7 +1,8 @@
-//! scan: what below a directory matches a predicate, found or summed up by the MDT (`lfs find`, `brindle file du`).
+//! scan: finds or sums up the entries below a directory that match a predicate, in the MDT (`lfs find`, `brindle file
+//! du`).
 //!
-//! Each request is answered with a page of bounded size and work, and a cursor to go on from. The server keeps nothing
-//! between pages, so that a scan outlives a restart and nobody is in its way.
+//! Each request is answered with a page of bounded size and work, and a cursor to go on from. The server keeps no state
+//! between pages: a scan outlives a restart, and an idle scan holds up no other request.
 
 use brindle_types::attr::Time;
 use brindle_types::{Attr, Code, FileType, Ino, PoolName};

@@ -1,4 +1,4 @@
-//! Messages of the MGS about hosts: how they join, what they serve, who is not let in any more.
+//! Messages of the MGS about hosts: joining, assigned targets, removed hosts.
 //!
 //! Names of roles and keys are those of `brindle-auth`: roles as text (`server,admin`), a key as the SHA-256 of its public half.
 

@@ -1,6 +1,7 @@
 //! Messages of the MGS about nodemaps whose hosts have other numbers for users and groups than the file system (design note 038).
 //!
-//! A release that does not know of mappings must not trust such hosts: for it their nodemap has the tree [`CLOSED_SUBTREE`], which does not exist.
+//! A release without mappings must not trust such hosts: for that release their nodemap has the tree [`CLOSED_SUBTREE`], which does not
+//! exist.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! Messages of the MGS about nodemaps: what hosts that are not trusted fully may do (design note 038).
+//! Messages of the MGS about nodemaps: the rights of hosts that are not trusted fully (design note 038).
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! Scrubs of OSTs, as they tell the MGS of them for its events.
+//! Reports of OSTs to the MGS about their scrubs, for its events.
 
 use brindle_types::TargetId;
 use serde::{Deserialize, Serialize};

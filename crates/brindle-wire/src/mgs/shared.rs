@@ -1,4 +1,4 @@
-//! Messages of the MGS about shared targets: targets on storage that two hosts reach, of which one serves and the other stands by.
+//! Messages of the MGS about shared targets, on storage that two hosts reach: one host serves and the other stands by.
 //!
 //! A *turn* is the number of changes of a shared target's owner. The turn rises in the config store before anybody serves under it, and
 //! lies in the owner block of the device.

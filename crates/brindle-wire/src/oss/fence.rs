@@ -1,4 +1,4 @@
-//! Fences: sessions that were ended, layouts that are no longer.
+//! Fences: sessions that were ended, and layouts that are no longer valid.
 
 use brindle_types::{ObjectId, Pair, SessionId};
 use serde::{Deserialize, Serialize};

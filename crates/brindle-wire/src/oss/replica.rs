@@ -1,7 +1,8 @@
-//! Between the members of a replica set: what the primary sends to the others (design note 032).
+//! Messages between the members of a replica set, from the primary to the others (design note 032).
 //!
-//! Every message carries an [`Attachment`]: the epoch of the set and a number that the primary takes when it attaches a member. A member takes
-//! messages of its highest attachment only, so that nothing of a former primary, and nothing late of the present one, changes it.
+//! Every message carries an [`Attachment`]: the epoch of the set and a number that the primary takes when it attaches a member. A member
+//! takes messages of its highest attachment only. Messages of a former primary, and late ones of the present primary, therefore never
+//! change the member.
 
 use brindle_types::attr::Time;
 use brindle_types::{ObjectId, Pair, SessionId};

@@ -1,4 +1,4 @@
-//! Scrub of an OST: orders of administrators, how far it is, and its record on the disk (design note 047).
+//! Scrub of an OST: orders of administrators, its progress, and its record on the disk (design note 047).
 
 use brindle_types::ObjectId;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! sync_objects: makes objects durable, and tells which exist.
+//! sync_objects: makes objects durable, and reports which of them exist.
 
 use brindle_types::ObjectId;
 use serde::{Deserialize, Serialize};

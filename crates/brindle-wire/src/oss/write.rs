@@ -1,5 +1,5 @@
-//! write: Step 6 of write: from `brindle-client/src/file/scatter.rs` to `brindle-oss/src/ops/write.rs`. The bytes are
-//! the frame's bulk, its checksum in the header is the client's own.
+//! write: step 6 of write, from `brindle-client/src/file/scatter.rs` to `brindle-oss/src/ops/write.rs`. The bytes are the
+//! frame's bulk; the checksum in the header is the client's own.
 
 use brindle_types::ObjectId;
 use serde::{Deserialize, Serialize};

@@ -1,5 +1,5 @@
-//! Commands that look at a cluster from outside: which one is meant ([`place`]), asking its servers ([`ask`]), and
-//! one file a command.
+//! Commands that look at a cluster from outside: the choice of the cluster ([`place`]), requests to its servers
+//! ([`ask`]), and one file a command.
 
 pub mod ask;
 pub mod events;

@@ -1,5 +1,5 @@
-//! `brindle status`: is everything well, what is not, what to do; then the tree of targets. In the manner of
-//! `zpool status`.
+//! `brindle status`: the health of the file system, the problems and their remedies; then the tree of targets. In the
+//! manner of `zpool status`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -1,4 +1,5 @@
-//! `brindle top`: who asks the servers for what, now: a table that is written anew each second.
+//! `brindle top`: the present load of the servers by job, user, client or target: a table that is written
+//! anew each second.
 
 use std::io::{IsTerminal as _, Write as _};
 

@@ -1,4 +1,4 @@
-//! The arguments that most benchmarks share, and what they come to.
+//! The arguments that most benchmarks share, and the plans that follow from them.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;

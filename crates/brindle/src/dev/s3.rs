@@ -1,5 +1,5 @@
-//! The process around the S3 server of a development cluster ([`brindle_host::cluster::s3`]): it starts the server, says when that serves, and ends
-//! with it.
+//! The process around the S3 server of a development cluster ([`brindle_host::cluster::s3`]). The process starts the server, reports when
+//! the server is ready, and ends with it.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! `brindle hsm status` and `list`: what the MDTs say of tiering.
+//! `brindle hsm status` and `list`: the tiering state of the MDTs.
 
 use std::collections::BTreeSet;
 

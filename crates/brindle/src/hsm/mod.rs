@@ -1,4 +1,5 @@
-//! `brindle hsm`: tiering in our own words, and `-o json`. `lfs hsm_*` and `lctl` have the same in Lustre's.
+//! `brindle hsm`: tiering in our own words, and `-o json`. `lfs hsm_*` and `lctl` have these commands in
+//! Lustre's words.
 
 pub mod agent;
 pub mod backend;

@@ -1,7 +1,7 @@
 //! `brindle hsm restore`: files come back before somebody opens them; with `-r` whole trees, so many at a time.
 //!
-//! The scan of the tree and the restores go hand in hand: never more than [`Args::pending`] are asked for and not done, so other users'
-//! restores are not behind ours in the queue.
+//! The scan of the tree and the restores go hand in hand. At most [`Args::pending`] restores are requested and not done, so that
+//! restores of other users do not wait behind ours in the queue.
 
 use std::collections::VecDeque;
 use std::io::{IsTerminal, Write};

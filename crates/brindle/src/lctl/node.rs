@@ -1,7 +1,7 @@
 //! The parts of Brindle on this host: mounts, their connections, and the targets that are served here.
 //!
-//! Everything is asked for when it is needed, and once: mounts tell of themselves without asking a server, the rest is asked
-//! of daemons and servers in bounded time.
+//! Facts are asked for when they are needed, and once. Mounts report their state without asking a server; daemons and
+//! servers are asked in bounded time.
 
 use std::cell::OnceCell;
 use std::path::PathBuf;

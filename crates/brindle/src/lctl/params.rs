@@ -1,5 +1,5 @@
-//! The parameters: one row each, with its name, where its value comes from, and what it means. Only what is true of a
-//! running system has a row; what Lustre has beyond that is in [`ABSENT`] with the reason, so that nobody has to guess.
+//! The parameters: one row each, with its name, the source of its value, and its meaning. Only parameters that exist in
+//! a running system have a row. Further parameters of Lustre are in [`ABSENT`] with the reason for their absence.
 
 use std::fmt::Write as _;
 use std::rc::Rc;

@@ -1,5 +1,5 @@
-//! Choice of parameters by a pattern: `osc.*.active`, `osc/*/active`, `{osc,mdc}.scratch-*.import`. If the
-//! pattern matches nothing, the reason and a likely correction.
+//! Choice of parameters by a pattern: `osc.*.active`, `osc/*/active`, `{osc,mdc}.scratch-*.import`. If no
+//! parameter matches the pattern, the fault has the reason and a likely correction.
 
 use brindle_mds::scan::glob::Glob;
 use brindle_types::{Code, Fault, Result};

@@ -1,7 +1,7 @@
 //! `lfs`: the commands that users of Lustre have in their fingers and scripts, in Lustre's exact text shapes.
 //!
 //! Reached as `lfs ...` (another name of this binary) and as `brindle lfs ...`. JSON and our own wording are at the
-//! noun-verb commands; here nothing but Lustre's texts is printed.
+//! noun-verb commands; the commands here print only Lustre's texts.
 
 mod changelog;
 mod df;

@@ -1,4 +1,4 @@
-//! `brindle policy status` and `history`: what the engine of a directory does and has done.
+//! `brindle policy status` and `history`: present and past runs of a directory's engine.
 
 pub use brindle_host::policy::PolicyStatusView;
 use brindle_host::policy::{RunView, view};

@@ -1,4 +1,4 @@
-//! `brindle policy preview` and `why`: what would happen, and nothing does.
+//! `brindle policy preview` and `why`: the actions that a run would take; no action is taken.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

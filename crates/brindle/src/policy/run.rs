@@ -183,7 +183,7 @@ async fn work(args: &Args, mounts: &[String], options: Options) -> Result<Done> 
     let program = load()?;
     let began_secs = text::mark(&args.text.file).at_secs;
     text::warn_unusual(&program);
-    // Others read them from another working directory.
+    // Readers of the history may have another working directory.
     state.history.file = absolute(&args.text.file)?;
     state.history.source = match args.place.what.contains(":/") {
         true => args.place.what.clone(),

@@ -1,4 +1,4 @@
-//! `rbh-du`: how much is below paths, by type if asked for.
+//! `rbh-du`: the usage below paths, by type if asked for.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! `rbh-find`: entries by what they are like, in Robinhood's options: all of them must hold, in any order, `-not` turns the next one round.
+//! `rbh-find`: entries by their attributes, in Robinhood's options: all of them must hold, in any order; `-not` negates the next one.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;

@@ -1,4 +1,4 @@
-//! `rbh-report`: who has how much, what is largest, what is in which class and state.
+//! `rbh-report`: usage by user, the largest files and directories, counts by class and state.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! The largest of many, and how much is in each directory, in bounded memory.
+//! The largest of many entries, and the usage of each directory, in bounded memory.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;

@@ -1,5 +1,5 @@
-//! Pinning a server to a NUMA node: its threads run on the node's processors only, so that the memory they touch first is
-//! the node's, too.
+//! Pinning a server to a NUMA node: its threads run on the node's processors only. Memory that they touch first is
+//! therefore the node's, too.
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
-//! Layout options of the command line. Their order matters: options behind an `-E` belong to its component.
+//! Layout options of the command line. The order of the options matters: options behind an `-E` belong to
+//! its component.
 
 use brindle_admin::osts::ost_list;
 use brindle_types::layout::{ComponentPolicy, EOF};

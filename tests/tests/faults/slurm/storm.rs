@@ -1,5 +1,5 @@
-//! Many short jobs with random modes, sizes, failures and cancels, and an orchestrator that is killed: afterwards every buffer is accounted
-//! for, and nothing that was to be staged out is lost. `BRINDLE_STORM_JOBS` says how many; `make soak` runs a thousand.
+//! Many short jobs with random modes, sizes, failures and cancels, and an orchestrator that is killed. Afterwards every buffer is accounted
+//! for, and no file that was to be staged out is lost. `BRINDLE_STORM_JOBS` sets the number of jobs; `make soak` runs a thousand.
 
 use super::*;
 

@@ -59,7 +59,7 @@ pub(super) fn open_partial(to: &Path) -> Result<(File, PathBuf)> {
                 return Ok((file, usual));
             }
             Err(rustix::io::Errno::WOULDBLOCK) => break,
-            // Some file systems have no locks: there no copy has the usual name.
+            // On a file system without locks, no copy has the usual name.
             Err(_) => {
                 remove_if_there(&usual)?;
                 break;

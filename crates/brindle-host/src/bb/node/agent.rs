@@ -4,8 +4,8 @@
 //! and every few seconds while anything is mounted, it asks what living buffers may have mounted here, and unmounts everything else. A node
 //! that boots, or whose job has died while its agent was away, therefore comes back clean. Mounts outlive the agent.
 //!
-//! Orders for one buffer are carried out one after the other, those for others beside them; none while the agent looks for what is surplus, because
-//! the orchestrator's answer would be older than what an order has just mounted.
+//! Orders for one buffer are carried out one after the other, orders for different buffers at the same time. While the agent looks for
+//! surplus mounts it carries out no orders: the orchestrator's answer would be older than a mount that an order has just made.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -322,7 +322,7 @@ impl Agent {
 
     fn start_again(&self, serial: u64) -> Result<()> {
         let lock = self.lock_of(serial);
-        // Whoever carries an order out sees to it, too.
+        // The thread that carries out an order for the buffer also does this work.
         let Some(_buffer) = lock.try_lock() else { return Ok(()) };
         let part = self.part(serial, "");
         let cluster = match Cluster::load(&part.dir) {

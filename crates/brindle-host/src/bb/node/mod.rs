@@ -1,4 +1,4 @@
-//! Compute nodes: what is done on them, and the two ways there.
+//! Compute nodes: the work on them, and the two ways to reach them.
 //!
 //! | node | who carries an order out |
 //! |---|---|

@@ -1,4 +1,5 @@
-//! The compute nodes that the orchestrator knows: those whose agents have registered, until somebody says that one is dead.
+//! The compute nodes that the orchestrator knows: nodes whose agents have registered, until somebody says that the node is
+//! dead.
 
 use std::collections::BTreeMap;
 
