@@ -12,6 +12,16 @@
 //! only within the ranges that the slot table ([`slots`]) names as in flight, or by a cut that the header names.
 //! [`ObjectStore`] re-sums those (and only those) before it uses an object for the first time in a boot term. A store with copies first takes them from
 //! a copy that has them whole ([`OtherCopies`]).
+#![cfg_attr(
+    test,
+    allow(
+        clippy::cast_lossless,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss,
+        reason = "tests choose their numbers"
+    )
+)]
 
 pub mod boot;
 pub mod check;
