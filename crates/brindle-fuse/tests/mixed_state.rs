@@ -2,6 +2,13 @@
 //! elsewhere, all at once. Each test asks one question; `docs/design/001-mixed-state.md` draws the rules from
 //! the answers. A kernel that answers differently makes a test fail, and then the rules have to be looked at
 //! again.
+#![allow(
+    clippy::cast_lossless,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    reason = "tests choose their numbers"
+)]
 
 mod support;
 
