@@ -10,6 +10,16 @@
 //!
 //! Invariants: every write phase ends with fsync; what is read is compared with what was written; nothing is touched
 //! that the benchmark did not make.
+#![cfg_attr(
+    test,
+    allow(
+        clippy::cast_lossless,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss,
+        reason = "tests choose their numbers"
+    )
+)]
 
 pub mod cold;
 pub mod compare;
