@@ -5,6 +5,16 @@
 //!
 //! Invariant: whatever is started is written down before it is started ([`cluster::state`]), so that it is found again whatever is killed in
 //! between; and nothing is signalled that is not known by more than its number ([`process`]).
+#![cfg_attr(
+    test,
+    allow(
+        clippy::cast_lossless,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss,
+        reason = "tests choose their numbers"
+    )
+)]
 
 pub mod access;
 pub mod announcement;
