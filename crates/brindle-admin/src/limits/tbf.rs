@@ -9,7 +9,7 @@
 use brindle_wire::mgs::limit::{LimitAt, LimitChange, LimitOf, LimitRule};
 use winnow::ascii::{digit1, multispace0, multispace1};
 use winnow::combinator::{
-    alt, cut_err, delimited, empty, eof, fail, preceded, repeat, separated, terminated,
+    alt, cut_err, delimited, empty, eof, fail, peek, preceded, repeat, separated, terminated,
 };
 use winnow::error::{ContextError, ModalResult, ParseError, StrContext, StrContextValue};
 use winnow::token::{take_till, take_while};
@@ -96,9 +96,20 @@ fn who(input: &mut &str) -> ModalResult<Vec<LimitOf>> {
         preceded(key("jobid"), list(job, "jobs in braces, such as {dd.0 iozone.500}")),
         preceded(key("uid"), list(user, "numbers of users in braces, such as {500 501}")),
         preceded(key("nid"), list(host, hosts)),
+        refused("gid", "jobid={...}, uid={...} or nid={...}: limits do not go by gid"),
+        refused("projid", "jobid={...}, uid={...} or nid={...}: limits do not go by projid"),
+        refused("opcode", "jobid={...}, uid={...} or nid={...}: limits do not go by opcode"),
     ))
-    .context(expected("jobid={...}, uid={...} or nid={...}: limits go by nothing else"))
+    .context(expected("jobid={...}, uid={...} or nid={...}"))
     .parse_next(input)
+}
+
+/// A key of Lustre's that is refused; `what` is to stand in its place.
+fn refused<'a>(
+    key: &'static str,
+    what: &'static str,
+) -> impl ModalParser<&'a str, Vec<LimitOf>, ContextError> {
+    preceded(peek((key, multispace0, '=')), cut_err(fail.context(expected(what))))
 }
 
 /// Words in braces, each of which `read` understands.
@@ -185,7 +196,7 @@ mod tests {
         assert_eq!(message("stop"), "nothing stands where there must be the name of a rule");
         assert_eq!(
             message("start a jobid={x}, gid={5} rate=1"),
-            "'gid={5}' stands where there must be jobid={...}, uid={...} or nid={...}: limits go by nothing else"
+            "'gid={5}' stands where there must be jobid={...}, uid={...} or nid={...}: limits do not go by gid"
         );
         assert_eq!(
             message("start a uid={500 ann} rate=1"),
