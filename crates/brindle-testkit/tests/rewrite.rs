@@ -1,6 +1,12 @@
 //! Bytes that an OST lost in a power cut are written again by the client that kept them, and never come to lie over newer
 //! ones: of others that write the file by now, or of its own.
-
+#![allow(
+    clippy::cast_lossless,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    reason = "tests choose their numbers"
+)]
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::sync::Arc;
