@@ -1,5 +1,11 @@
 //! Shared helpers of the cluster tests.
-
+#![allow(
+    clippy::cast_lossless,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    reason = "tests choose their numbers"
+)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "tests tell people where their logs are")]
 
 pub mod area;

@@ -19,7 +19,13 @@
 //! | [`run`], [`report`], [`libtest`] | one command, its result, what `cargo test` printed |
 //!
 //! Invariant: no part of the product is here, and no part of the product depends on this crate.
-
+#![allow(
+    clippy::cast_lossless,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    reason = "a tool for this tree alone: its numbers are small"
+)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people at a terminal")]
 
 mod bench;

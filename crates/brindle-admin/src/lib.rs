@@ -5,6 +5,16 @@
 //!
 //! Invariant: this crate never prints, reads arguments or touches the machine but through the seams, so all of it runs in the
 //! simulator.
+#![cfg_attr(
+    test,
+    allow(
+        clippy::cast_lossless,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss,
+        reason = "tests choose their numbers"
+    )
+)]
 
 #[macro_use]
 pub mod document;

@@ -1,6 +1,11 @@
 //! OSTs as people name them.
 
 use brindle_types::{Code, Fault, FsName, Result};
+use winnow::ascii::{digit1, hex_digit1};
+use winnow::combinator::{alt, cut_err, delimited, opt, preceded, separated};
+use winnow::error::{ContextError, ModalResult, ParseError, StrContext, StrContextValue};
+use winnow::token::take;
+use winnow::{ModalParser, Parser};
 
 /// Most OSTs in one list.
 const LIST_MAX: usize = 2000;
@@ -29,36 +34,57 @@ impl std::str::FromStr for OstList {
             None => return Err(wrong("a '-' stands between the file system and OST")),
         };
         let behind = behind.strip_suffix("_UUID").unwrap_or(behind);
-        let hex = |t: &str| {
-            u16::from_str_radix(t, 16).map_err(|_| wrong(&format!("'{t}' is no hexadecimal index")))
-        };
-        let Some(list) = behind.strip_prefix('[') else {
-            return if behind.len() == 4 {
-                Ok(OstList { fs, osts: vec![hex(behind)?] })
-            } else {
-                Err(wrong("an index has four digits"))
-            };
-        };
-        let list = list.strip_suffix(']').ok_or_else(|| wrong("there is no ']'"))?;
-        let mut osts = Vec::new();
-        for item in list.split(',') {
-            let (range, step) = match item.split_once('/') {
-                Some((range, step)) => {
-                    (range, step.parse::<usize>().map_err(|_| wrong("a step is a number"))?)
-                }
-                None => (item, 1),
-            };
-            let (first, last) = range.split_once('-').unwrap_or((range, range));
-            let (first, last) = (hex(first)?, hex(last)?);
-            if step == 0 || last < first {
-                return Err(wrong("a range goes upwards"));
-            }
-            osts.extend((first..=last).step_by(step));
-        }
+        let mut list = alt((
+            delimited('[', items(hexadecimal), cut_err(']'.context(expected("there is no ']'")))),
+            take(4usize).and_then(hexadecimal).map(|ost| vec![ost]),
+        ))
+        .context(expected("an index has four digits"));
+        let mut osts = list.parse(behind).map_err(|e| wrong(&reason(&e)))?;
         osts.sort_unstable();
         osts.dedup();
         Ok(OstList { fs, osts })
     }
+}
+
+/// Grammar of one index.
+type Number<'a> = fn(&mut &'a str) -> ModalResult<u16>;
+
+fn decimal(input: &mut &str) -> ModalResult<u16> {
+    digit1.parse_to().context(expected("an index is a number up to 65535")).parse_next(input)
+}
+
+fn hexadecimal(input: &mut &str) -> ModalResult<u16> {
+    let number = hex_digit1.verify_map(|digits| u16::from_str_radix(digits, 16).ok());
+    number.context(expected("an index is a hexadecimal number up to ffff")).parse_next(input)
+}
+
+/// Grammar of indices and ranges, with commas between them: `1,2-4,0-10/2`.
+fn items<'a>(number: Number<'a>) -> impl ModalParser<&'a str, Vec<u16>, ContextError> {
+    let step = digit1.parse_to::<usize>().context(expected("a step is a number"));
+    let range = (number, opt(preceded('-', cut_err(number))), opt(preceded('/', cut_err(step))));
+    let range = range.verify_map(|(first, last, step)| {
+        let (last, step) = (last.unwrap_or(first), step.unwrap_or(1));
+        (first <= last && step > 0).then(|| (first..=last).step_by(step))
+    });
+    let all = separated(1.., cut_err(range.context(expected("a range goes upwards"))), ',');
+    let bounded = all.verify_map(|ranges: Vec<_>| {
+        let osts: Vec<u16> = ranges.into_iter().flatten().take(LIST_MAX + 1).collect();
+        (osts.len() <= LIST_MAX).then_some(osts)
+    });
+    cut_err(bounded.context(expected("a list has at most 2000 OSTs")))
+}
+
+fn expected(what: &'static str) -> StrContext {
+    StrContext::Expected(StrContextValue::Description(what))
+}
+
+/// The innermost rule that the text breaks.
+fn reason(wrong: &ParseError<&str, ContextError>) -> String {
+    let why = wrong.inner().context().find_map(|context| match context {
+        StrContext::Expected(rule) => Some(rule.to_string()),
+        _ => None,
+    });
+    why.unwrap_or_else(|| format!("'{}' is left over", &wrong.input()[wrong.offset()..]))
 }
 
 /// The indices of lists; refuses those that name another file system.
@@ -78,19 +104,9 @@ pub fn indices(lists: &[OstList], fs: &FsName) -> Result<Vec<u16>> {
 
 /// `1,2-4,7`.
 pub fn ost_list(text: &str) -> std::result::Result<Vec<u16>, String> {
-    let number = |t: &str| t.parse::<u16>().map_err(|_| format!("'{t}' is not the index of an OST"));
-    let mut osts = Vec::new();
-    for item in text.split(',') {
-        let (first, last) = match item.split_once('-') {
-            Some((first, last)) => (number(first)?, number(last)?),
-            None => (number(item)?, number(item)?),
-        };
-        if last < first || usize::from(last - first) + osts.len() >= LIST_MAX {
-            return Err(format!("'{item}' is not a range of OSTs"));
-        }
-        osts.extend(first..=last);
-    }
-    Ok(osts)
+    items(decimal)
+        .parse(text)
+        .map_err(|e| format!("'{text}' is not a list of OSTs such as 1,2-4,7: {}", reason(&e)))
 }
 
 #[cfg(test)]
@@ -99,6 +115,15 @@ mod tests {
 
     fn osts(text: &str) -> Vec<u16> {
         text.parse::<OstList>().expect("good").osts
+    }
+
+    #[test]
+    fn a_list_of_osts_is_bounded_in_every_form() {
+        assert_eq!(osts("0-1999").len(), LIST_MAX);
+        for wrong in ["0-2000", "0-1999,5", "OST[0-ffff]", "OST[0-7cf,7cf]", "OST[0-ffff,0-ffff,0-ffff]"] {
+            let why = wrong.parse::<OstList>().expect_err(wrong);
+            assert!(why.contains("at most 2000 OSTs"), "{why}");
+        }
     }
 
     #[test]
@@ -112,6 +137,21 @@ mod tests {
         for wrong in ["", "OST", "OST1", "OST[1", "OST[5-1]", "OST[0-5/0]", "OST[x]", "xOST0001", "a b"] {
             assert!(wrong.parse::<OstList>().is_err(), "{wrong}");
         }
+        let why = |text: &str| text.parse::<OstList>().expect_err(text);
+        let form = "is not OST000a, scratch-OST000a or OST[0-a/2]";
+        assert_eq!(why("OST[5-1]"), format!("'OST[5-1]' {form}: a range goes upwards"));
+        assert_eq!(why("OST[0-5/x]"), format!("'OST[0-5/x]' {form}: a step is a number"));
+        assert_eq!(why("OST[1"), format!("'OST[1' {form}: there is no ']'"));
+        assert_eq!(
+            why("OST[0-g]"),
+            format!("'OST[0-g]' {form}: an index is a hexadecimal number up to ffff")
+        );
+        assert_eq!(why("OST1"), format!("'OST1' {form}: an index has four digits"));
+        assert_eq!(
+            why("1,x"),
+            "'1,x' is not a list of OSTs such as 1,2-4,7: an index is a number up to 65535"
+        );
+        assert_eq!(why("1,2x"), "'1,2x' is not a list of OSTs such as 1,2-4,7: 'x' is left over");
         let fs: FsName = "other".parse().expect("good");
         assert_eq!(indices(&[named], &fs).expect_err("of another").code, Code::UnknownTarget);
     }

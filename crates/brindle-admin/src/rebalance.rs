@@ -190,7 +190,8 @@ async fn queued(servers: &Servers, map: &Map) -> Result<u64> {
 }
 
 fn percent(ost: &Ost) -> u64 {
-    (u128::from(ost.used_bytes) * 100 / u128::from(ost.total_bytes.max(1))) as u64
+    let percent = u128::from(ost.used_bytes) * 100 / u128::from(ost.total_bytes.max(1));
+    u64::try_from(percent).unwrap_or(u64::MAX)
 }
 
 fn report(map: &Map, first: &[Ost], now: &[Ost], left: &[Surplus], work: &Work) -> Rebalanced {
@@ -229,6 +230,12 @@ mod tests {
         assert_eq!(surplus(&[], 5), []);
         let most = u64::MAX;
         assert_eq!(surplus(&[ost(0, most, most), ost(1, 0, most)], 5)[0].bytes, most / 2 + 1);
+    }
+
+    #[test]
+    fn an_ost_that_tells_no_total_is_full_and_not_empty() {
+        assert_eq!(percent(&ost(0, 50, 200)), 25);
+        assert_eq!(percent(&ost(0, 1 << 62, 0)), u64::MAX);
     }
 
     #[test]

@@ -13,6 +13,16 @@
 //! others look for servers of the cluster.
 //!
 //! Only `brindle-net` opens connections; nothing here touches a file or a socket.
+#![cfg_attr(
+    test,
+    allow(
+        clippy::cast_lossless,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss,
+        reason = "tests choose their numbers"
+    )
+)]
 
 mod authority;
 mod credentials;

@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
+use brindle_stdx::cast::to_usize;
 use brindle_types::{Code, Fault, Result};
 
 use crate::pattern::{Mismatch, Pattern};
@@ -107,8 +108,8 @@ pub(crate) struct Buffer {
 impl Buffer {
     /// Buffer of `len` bytes.
     pub fn new(len: usize) -> Buffer {
-        let memory = vec![0; len + ALIGN_BYTES as usize];
-        let start = memory.as_ptr().align_offset(ALIGN_BYTES as usize).min(ALIGN_BYTES as usize);
+        let memory = vec![0; len + to_usize(ALIGN_BYTES)];
+        let start = memory.as_ptr().align_offset(to_usize(ALIGN_BYTES)).min(to_usize(ALIGN_BYTES));
         Buffer { memory, start, len }
     }
 

@@ -10,6 +10,16 @@
 //!
 //! Invariants: every write phase ends with fsync; bytes that are read are compared with the bytes that were written;
 //! only files that the benchmark made are touched.
+#![cfg_attr(
+    test,
+    allow(
+        clippy::cast_lossless,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss,
+        reason = "tests choose their numbers"
+    )
+)]
 
 pub mod cold;
 pub mod compare;

@@ -14,6 +14,7 @@ use std::ffi::c_void;
 use std::path::{Path, PathBuf};
 use std::ptr;
 
+use brindle_stdx::cast::to_usize;
 use brindle_types::units::{GIB, KIB, MIB};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
@@ -24,7 +25,7 @@ const BYTES_PER_FILE: u64 = 16 * KIB;
 /// Most that one benchmark warms.
 const WARM_BYTES_MAX: u64 = 4 * GIB;
 /// Smallest unit of the kernel's figures: a huge page.
-const BLOCK_BYTES: usize = 2 * MIB as usize;
+const BLOCK_BYTES: usize = 2 * to_usize(MIB);
 
 /// Memory that was used once, and of which one page in each 2 MiB is kept until this is dropped.
 pub struct Warm {

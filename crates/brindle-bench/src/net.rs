@@ -9,6 +9,7 @@ use brindle_net::peer::NoNotifies;
 use brindle_net::{
     Peer, PeerConfig, RpcServer, ServerConfig, ServerConn, ServerHandle, Service, TcpTransport, Transport,
 };
+use brindle_stdx::cast::{len_u32, low_u16};
 use brindle_stdx::{BoxFuture, Seams, real};
 use brindle_types::{Code, Fault, Nid, Result};
 use brindle_wire::frame::{Frame, Header};
@@ -257,7 +258,7 @@ fn latency(samples: &[Sample], trips: &[f64]) -> Option<Figure> {
 }
 
 fn request(op: u16, bulk: &Bytes) -> Frame {
-    let reply_bulk_max = if op == GET { bulk.len() as u32 } else { 0 };
+    let reply_bulk_max = if op == GET { len_u32(bulk.len()) } else { 0 };
     let frame = Frame::new(
         Header { op, fs_id: FS_ID, reply_bulk_max, ..Header::default() },
         Bytes::from_static(&[7; BODY_BYTES]),
@@ -306,7 +307,7 @@ async fn ask(peer: &Peer, op: u16, number: u32, bulk: &Bytes, end: Instant) -> R
     while Instant::now() < end {
         stop::check()?;
         let mut frame = request(op, bulk);
-        frame.header.slot = number as u16;
+        frame.header.slot = low_u16(number.into());
         let answer = peer.call(frame).await?;
         let got = answer.bulk.iter().map(Bytes::len).sum::<usize>();
         let expected = if op == GET { bulk.len() } else { 0 };

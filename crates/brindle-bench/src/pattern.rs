@@ -4,6 +4,8 @@
 //! Every eight bytes of a file differ from all others of it (a Weyl sequence), so a block in a wrong place is found as well
 //! as a damaged one; and the loop is simple enough to run at the speed of memory.
 
+use brindle_stdx::cast::to_usize;
+
 /// Distance of neighbours in the sequence: 2^64 divided by the golden ratio, odd.
 const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 const WORD: u64 = 8;
@@ -47,7 +49,7 @@ impl Pattern {
             buffer[..head].copy_from_slice(&word[skip..skip + head]);
             index += 1;
         }
-        let mut words = buffer[head..head + body].chunks_exact_mut(WORD as usize);
+        let mut words = buffer[head..head + body].chunks_exact_mut(to_usize(WORD));
         let mut x = self.start.wrapping_add(index.wrapping_mul(STEP));
         for word in &mut words {
             word.copy_from_slice(&(x ^ (x >> 32)).to_be_bytes());
@@ -77,15 +79,15 @@ impl Pattern {
 /// Bytes before the first whole word, and bytes of whole words.
 fn split_at_word(offset: u64, len: usize) -> (usize, usize) {
     let head = ((WORD - offset % WORD) % WORD).min(len as u64) as usize;
-    (head, (len - head) / WORD as usize * WORD as usize)
+    (head, (len - head) / to_usize(WORD) * to_usize(WORD))
 }
 
 fn difference(offset: u64, found: &[u8], expected: &[u8]) -> Mismatch {
     let first = found.iter().zip(expected).position(|(a, b)| a != b).unwrap_or(0);
-    let from = first / WORD as usize * WORD as usize;
+    let from = first / to_usize(WORD) * to_usize(WORD);
     let word = |bytes: &[u8]| {
-        let end = bytes.len().min(from + WORD as usize);
-        let mut word = [0; WORD as usize];
+        let end = bytes.len().min(from + to_usize(WORD));
+        let mut word = [0; to_usize(WORD)];
         word[..end - from].copy_from_slice(&bytes[from..end]);
         u64::from_be_bytes(word)
     };

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use brindle_stdx::cast::from_i64;
 use brindle_types::Result;
 use serde::{Deserialize, Serialize};
 
@@ -151,7 +152,7 @@ impl Rank {
 /// The monotonic clock in nanoseconds.
 pub(crate) fn now_ns() -> u64 {
     let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+    from_i64(t.tv_sec) * 1_000_000_000 + from_i64(t.tv_nsec)
 }
 
 fn sleep_until(at_ns: u64) {

@@ -1,5 +1,7 @@
 //! Medians and quartiles of a few samples.
 
+use brindle_stdx::cast::to_usize;
+use brindle_types::units::round_down;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -41,7 +43,7 @@ pub fn percent(fraction: f64) -> String {
 
 fn quantile(sorted: &[f64], part: f64) -> f64 {
     let place = part * (sorted.len() - 1) as f64;
-    let (below, above) = (place.floor() as usize, place.ceil() as usize);
+    let (below, above) = (to_usize(round_down(place)), to_usize(round_down(place.ceil())));
     sorted[below] + (sorted[above] - sorted[below]) * (place - place.floor())
 }
 

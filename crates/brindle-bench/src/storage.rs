@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use brindle_objects::{ObjectStore, Replies, StoreConfig, WriteOp};
+use brindle_stdx::cast::to_usize;
 use brindle_stdx::{crc, real};
 use brindle_types::{Code, Fault, Ino, ObjectId, Pair, Result};
 use brindle_wire::oss::Ticket;
@@ -270,7 +271,7 @@ async fn write(store: &ObjectStore, case: Case, thread: u32) -> Result<()> {
     for record in 0..case.records {
         stop::check()?;
         let offset = start + record * case.record_bytes;
-        let mut data = vec![0; case.record_bytes as usize];
+        let mut data = vec![0; to_usize(case.record_bytes)];
         pattern.fill(offset, &mut data);
         let op = WriteOp {
             object: case.object(object),

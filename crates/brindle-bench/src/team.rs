@@ -253,7 +253,7 @@ impl Member {
                 if matches!(child.try_wait(), Ok(None)) {
                     // SAFETY: kill takes numbers only; the group is that of our child, which has not been waited for, so
                     // its number means nothing else yet.
-                    unsafe { libc::kill(-(child.id() as libc::pid_t), libc::SIGKILL) };
+                    unsafe { libc::kill(-child.id().cast_signed(), libc::SIGKILL) };
                 }
                 // The child has ended or been killed, so the wait ends.
                 let _ = child.wait();

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
 
+use brindle_stdx::cast::to_usize;
 use brindle_types::layout::INLINE_MAX_BYTES;
 use brindle_types::{Attr, FileType, Ino};
 use brindle_wire::cache_updates::{CacheUpdates, Leased};
@@ -140,12 +141,12 @@ impl Default for Floors {
 
 impl Floors {
     fn raise(&mut self, ino: Ino, at: u64) {
-        let floor = &mut self.0[(ino.0 % FLOORS as u64) as usize];
+        let floor = &mut self.0[to_usize(ino.0 % FLOORS as u64)];
         *floor = (*floor).max(at);
     }
 
     fn allows(&self, ino: Ino, at: u64) -> bool {
-        at > self.0[(ino.0 % FLOORS as u64) as usize]
+        at > self.0[to_usize(ino.0 % FLOORS as u64)]
     }
 }
 

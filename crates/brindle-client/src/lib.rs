@@ -6,6 +6,16 @@
 //!
 //! Everything is async and runs on the seams it is given. Errors are `Fault`s. A call whose server is away waits until
 //! it is back; a caller that does not want to wait drops the call, or hands it to [`Client::detachable`].
+#![cfg_attr(
+    test,
+    allow(
+        clippy::cast_lossless,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss,
+        reason = "tests choose their numbers"
+    )
+)]
 
 mod accesses;
 mod background;

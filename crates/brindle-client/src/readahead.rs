@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use brindle_stdx::cast::to_usize;
 use brindle_stdx::{BoxFuture, Mono, planted};
 use brindle_types::Pair;
 use brindle_wire::oss::Ticket;
@@ -245,8 +246,8 @@ impl Chunks {
             match chunk.bytes.peek() {
                 None => return Found::Coming(chunk.bytes.clone()),
                 Some(Some(fetched)) => {
-                    let from = (at - start) as usize;
-                    found.push(fetched.bytes.slice(from..from + (end - at) as usize));
+                    let from = to_usize(at - start);
+                    found.push(fetched.bytes.slice(from..from + to_usize(end - at)));
                 }
                 Some(None) => {
                     // The part that cannot be read may be one that no program has asked for.

@@ -1,5 +1,6 @@
 //! Bytes in pieces that follow each other in a file.
 
+use brindle_stdx::cast::to_usize;
 use bytes::Bytes;
 
 /// Pieces, none of them empty.
@@ -42,7 +43,7 @@ impl Rope {
             let here = at..at + piece.len() as u64;
             at = here.end;
             let (from, to) = (start.max(here.start), end.min(here.end));
-            (from < to).then(|| piece.slice((from - here.start) as usize..(to - here.start) as usize))
+            (from < to).then(|| piece.slice(to_usize(from - here.start)..to_usize(to - here.start)))
         })
     }
 

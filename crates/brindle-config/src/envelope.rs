@@ -11,6 +11,7 @@
 //! Called by the superblock, the local store and backups of the configuration. Invariant: these 20 bytes never change, so that every release can
 //! tell a newer file from a damaged one.
 
+use brindle_stdx::cast::len_u32;
 use brindle_stdx::codec::Reader;
 use brindle_stdx::{crc, crc_append};
 
@@ -38,7 +39,7 @@ pub fn seal(magic: &[u8; 8], version: u32, body: &[u8]) -> Vec<u8> {
     let mut file = Vec::with_capacity(HEAD_LEN + body.len());
     file.extend_from_slice(magic);
     file.extend_from_slice(&version.to_be_bytes());
-    file.extend_from_slice(&(body.len() as u32).to_be_bytes());
+    file.extend_from_slice(&len_u32(body.len()).to_be_bytes());
     let sum = crc_append(crc(&file), body);
     file.extend_from_slice(&sum.to_be_bytes());
     file.extend_from_slice(body);

@@ -13,6 +13,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use brindle_client::{Client, Ctx, Forgetting, KernelCache, job};
+use brindle_stdx::cast::nanos;
 use brindle_stdx::{BoxFuture, Seams, ticks};
 use brindle_types::errno::{EINTR, EIO};
 use brindle_types::{Code, Fault, Ino};
@@ -300,7 +301,7 @@ struct Kernel {
 
 /// Duration of `ticks` ticks of the kernel's clock, in milliseconds.
 fn ticks_ms(ticks: u64) -> u64 {
-    ticks * ticks::length().as_nanos().div_ceil(1_000_000) as u64
+    ticks * nanos(ticks::length()).div_ceil(1_000_000)
 }
 
 /// Looks whether threads that are waited for have gone on without asking for anything.

@@ -6,6 +6,16 @@
 //!
 //! Invariant: only this crate knows the kernel's interface. The crate keeps no file-system state: all that it knows of
 //! inodes, handles and locks is in the requests.
+#![cfg_attr(
+    test,
+    allow(
+        clippy::cast_lossless,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss,
+        reason = "tests choose their numbers"
+    )
+)]
 
 pub mod abi;
 pub mod buffer;

@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use brindle_stdx::BoxFuture;
+use brindle_stdx::cast::len_u32;
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
@@ -277,21 +278,21 @@ fn encode<R>(notice: &Notice, write: impl FnOnce(u32, &[&[u8]]) -> R) -> R {
         }
         Notice::InvalEntry { parent, name, expire_only } => {
             let flags = if *expire_only { EXPIRE_ONLY } else { 0 };
-            let head = InvalEntryOut { parent: *parent, namelen: name.len() as u32, flags };
+            let head = InvalEntryOut { parent: *parent, namelen: len_u32(name.len()), flags };
             write(code::INVAL_ENTRY, &[head.as_bytes(), name, &[0]])
         }
         Notice::Delete { parent, child, name } => {
-            let head = DeleteOut { parent: *parent, child: *child, namelen: name.len() as u32, padding: 0 };
+            let head = DeleteOut { parent: *parent, child: *child, namelen: len_u32(name.len()), padding: 0 };
             write(code::DELETE, &[head.as_bytes(), name, &[0]])
         }
         Notice::Store { ino, offset, data } => {
-            let head = StoreOut { nodeid: *ino, offset: *offset, size: data.len() as u32, padding: 0 };
+            let head = StoreOut { nodeid: *ino, offset: *offset, size: len_u32(data.len()), padding: 0 };
             write(code::STORE, &[head.as_bytes(), data])
         }
         Notice::IncEpoch => write(code::INC_EPOCH, &[]),
         Notice::Prune { inodes } => {
             let inodes = &inodes[..inodes.len().min(PRUNE_MAX)];
-            let head = PruneOut { count: inodes.len() as u32, padding: 0, spare: 0 };
+            let head = PruneOut { count: len_u32(inodes.len()), padding: 0, spare: 0 };
             write(code::PRUNE, &[head.as_bytes(), inodes.as_bytes()])
         }
         Notice::Resend => write(code::RESEND, &[]),

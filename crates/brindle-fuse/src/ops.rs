@@ -42,6 +42,7 @@ mod xattr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use brindle_stdx::cast::bounded_u32;
 use brindle_types::{Attr, Code, Fault};
 
 use self::kernel_cache::Habit;
@@ -131,7 +132,7 @@ pub(crate) async fn dispatch(fs: Arc<BrindleFs>, who: Who, op: Op) -> Result<Don
                 true => fs.failed.made(who.tid, fh),
                 false => fs.failed.note(who.tid, fh, client.seams().now()),
             }
-            written.map(|written| Reply::written(written as u32))
+            written.map(|written| Reply::written(bounded_u32(written)))
         }
         Op::Flush(op) => flush::handle(&fs, &who, op).await,
         Op::Fsync(op) => fsync::handle(client, op).await,

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use brindle_stdx::cast::{len_u32, low_u16};
 use brindle_types::Attr;
 use brindle_types::attr::Time;
 use brindle_types::errno::{EINVAL, ERANGE};
@@ -208,7 +209,7 @@ impl Reply {
     /// The answer to GETXATTR and LISTXATTR: the value, its length if `room` is 0, or ERANGE if it does not fit.
     pub fn xattr(value: Bytes, room: u32) -> Reply {
         match room as usize {
-            0 => Reply::fixed(&GetxattrOut { size: value.len() as u32, padding: 0 }),
+            0 => Reply::fixed(&GetxattrOut { size: len_u32(value.len()), padding: 0 }),
             room if value.len() > room => Reply::err(ERANGE),
             _ => Reply::data(value),
         }
@@ -284,7 +285,7 @@ impl Reply {
 
     /// The head that goes before it.
     pub(crate) fn head(&self, unique: u64) -> OutHeader {
-        OutHeader { len: (size_of::<OutHeader>() + self.body_len()) as u32, error: -self.errno, unique }
+        OutHeader { len: len_u32(size_of::<OutHeader>() + self.body_len()), error: -self.errno, unique }
     }
 }
 
@@ -300,9 +301,9 @@ pub(crate) fn attr_to_kernel(a: &Attr) -> crate::abi::outputs::Attr {
         ino: a.ino.0,
         size: a.size_bytes,
         blocks: a.allocated_bytes.div_ceil(BLOCK_BYTES),
-        atime: a.atime.secs as u64,
-        mtime: a.mtime.secs as u64,
-        ctime: a.ctime.secs as u64,
+        atime: a.atime.secs.cast_unsigned(),
+        mtime: a.mtime.secs.cast_unsigned(),
+        ctime: a.ctime.secs.cast_unsigned(),
         atimensec: a.atime.nanos,
         mtimensec: a.mtime.nanos,
         ctimensec: a.ctime.nanos,
@@ -324,7 +325,7 @@ fn statx_to_kernel(a: &Attr) -> crate::abi::outputs::Statx {
         nlink: a.nlink,
         uid: a.uid,
         gid: a.gid,
-        mode: (a.kind.mode_bits() | u32::from(a.perm)) as u16,
+        mode: low_u16(a.kind.mode_bits().into()) | a.perm,
         ino: a.ino.0,
         size: a.size_bytes,
         blocks: a.allocated_bytes.div_ceil(BLOCK_BYTES),

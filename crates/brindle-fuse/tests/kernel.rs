@@ -1,6 +1,13 @@
 //! The protocol layer against the real kernel. Needs root and /dev/fuse.
 //!
 //! Tests run one after the other: each has a mount of its own, but some count requests or measure time.
+#![allow(
+    clippy::cast_lossless,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    reason = "tests choose their numbers"
+)]
 
 mod support;
 

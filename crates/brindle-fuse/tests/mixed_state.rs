@@ -1,6 +1,13 @@
 //! Behaviour of the real kernel when one inode is open cached and direct, mapped, invalidated and changed elsewhere, all at once.
 //! Each test asks one question; `docs/design/001-mixed-state.md` draws the rules from the answers. If a kernel answers
 //! differently, a test fails, and the rules have to be revised.
+#![allow(
+    clippy::cast_lossless,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    reason = "tests choose their numbers"
+)]
 
 mod support;
 

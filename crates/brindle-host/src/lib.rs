@@ -5,6 +5,16 @@
 //!
 //! Invariant: each resource is written down before it is started or made ([`cluster::state`]), so that it is found again whatever is killed
 //! in between. A process is signalled only if more than its number identifies it ([`process`]).
+#![cfg_attr(
+    test,
+    allow(
+        clippy::cast_lossless,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss,
+        reason = "tests choose their numbers"
+    )
+)]
 
 pub mod access;
 pub mod announcement;

@@ -12,6 +12,7 @@ use brindle_hsm::policy::{Due, Engine, Options, State};
 use brindle_policy::lex::Text;
 use brindle_policy::trigger::{Target, Usages};
 use brindle_policy::{Names, Plan, Policy, Program, Source};
+use brindle_stdx::cast::to_i64;
 use brindle_types::{Code, Fault, Result};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -62,7 +63,7 @@ impl Names for HostNames {
 pub fn mark(file: &Path) -> Mark {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     Mark {
-        at_secs: now.as_secs() as i64,
+        at_secs: to_i64(now.as_secs()),
         uid: rustix::process::getuid().as_raw(),
         file: file.display().to_string(),
     }

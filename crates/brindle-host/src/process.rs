@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use brindle_stdx::cast::to_i64;
 use brindle_types::{Code, Fault, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -48,6 +49,11 @@ impl Identity {
         Some(Identity { pid, start_ticks: stat.starttime })
     }
 
+    /// Number of the process for the kernel; `None` for one that no process can have. (To the kernel, negative ones mean groups, and any child.)
+    fn raw(self) -> Option<Pid> {
+        Pid::from_raw(i32::try_from(self.pid).ok()?)
+    }
+
     /// Whether it still runs.
     pub fn alive(self) -> bool {
         Identity::of(self.pid) == Some(self)
@@ -55,7 +61,7 @@ impl Identity {
 
     /// A handle that cannot come to mean another process; `None` when it has ended.
     pub(crate) fn open(self) -> Option<OwnedFd> {
-        let fd = pidfd_open(Pid::from_raw(self.pid as i32)?, PidfdFlags::empty()).ok()?;
+        let fd = pidfd_open(self.raw()?, PidfdFlags::empty()).ok()?;
         self.alive().then_some(fd)
     }
 
@@ -80,7 +86,7 @@ impl Identity {
         if self.alive() {
             return false;
         }
-        if let Some(pid) = Pid::from_raw(self.pid as i32) {
+        if let Some(pid) = self.raw() {
             // An error says that it is no child of this process, or that its status was taken before.
             let _ = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::NOHANG);
         }
@@ -98,7 +104,7 @@ fn readable(fd: &impl AsFd, limit: Duration) -> bool {
     let deadline = Instant::now() + limit;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+        let timeout = Timespec { tv_sec: to_i64(left.as_secs()), tv_nsec: i64::from(left.subsec_nanos()) };
         match poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&timeout)) {
             Ok(0) => return false,
             Ok(_) => return true,
@@ -304,6 +310,18 @@ mod tests {
         other.signal(Signal::KILL);
         assert!(other.wait_end(Duration::ZERO), "what is not there has ended");
         assert!(!me.wait_end(Duration::ZERO));
+    }
+
+    #[test]
+    fn a_number_that_no_process_can_have_takes_the_status_of_no_child() {
+        use rustix::process::{WaitId, WaitIdOptions, waitid};
+        let mut child = Command::new("true").spawn().expect("it starts");
+        let pid = Pid::from_child(&child);
+        waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).expect("it ends");
+        // As a signed number this is -1, which means any child to waitpid(2).
+        let nobody = Identity { pid: u32::MAX, start_ticks: 1 };
+        assert!(nobody.is_gone());
+        assert!(child.wait().expect("its status is still there").success());
     }
 
     extern "C" fn end_thread(_: libc::c_int) {

@@ -130,6 +130,11 @@ pub async fn start(how: &How, found: &Found, port: u16) -> Result<Service> {
     started.map_err(|fault| listener::name_listener(fault, &listen))
 }
 
+/// Number of the network of an address by its position.
+fn rail_at(position: usize) -> u8 {
+    u8::try_from(position).expect("at most RAILS_MAX addresses are looked at")
+}
+
 /// Addresses of a server, one in each network, in words: `10.0.0.1,10.1.0.1` are in the networks `tcp` and `tcp1`; `10.1.0.1@tcp1` names its network.
 pub(crate) fn listens(words: &str, port: u16) -> Result<Vec<Nid>> {
     let refuse = |why: String| {
@@ -137,7 +142,7 @@ pub(crate) fn listens(words: &str, port: u16) -> Result<Vec<Nid>> {
         fault.why(why).next("give one address for each network: --listen 10.0.0.1,10.1.0.1")
     };
     let address = |(position, word): (usize, &str)| match word.split_once("@tcp") {
-        None => Ok(Nid { host: word.to_owned(), port, rail: position as u8 }),
+        None => Ok(Nid { host: word.to_owned(), port, rail: rail_at(position) }),
         Some((host, "")) => Ok(Nid { host: host.to_owned(), port, rail: 0 }),
         Some((host, rail)) => match rail.parse() {
             Ok(rail) => Ok(Nid { host: host.to_owned(), port, rail }),

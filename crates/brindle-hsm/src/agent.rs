@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use brindle_client::Client;
+use brindle_stdx::cast::len_u16;
 use brindle_types::{Code, Fault, HsmKind, Result};
 use brindle_wire::Cred;
 use brindle_wire::mds::hsm::{
@@ -100,7 +101,7 @@ impl Agent {
                 agent: self.number,
                 host: self.settings.host.clone(),
                 archives: self.settings.archives.clone(),
-                max: hands.len() as u16,
+                max: len_u16(hands.len()),
                 cred: root(),
             };
             match self.client.ask_as_agent(&request).await {

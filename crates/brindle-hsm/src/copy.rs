@@ -2,6 +2,7 @@
 
 use blake3::Hasher;
 use brindle_client::{Client, Ctx, SetAttr, WriteIn};
+use brindle_stdx::cast::to_usize;
 use brindle_types::hsm::CHECKSUM_UNKNOWN;
 use brindle_types::layout::{Component, Layout};
 use brindle_types::{ArchivedCopy, Attr, Code, Fault, Ino, Result};
@@ -220,7 +221,7 @@ impl Copier<'_> {
         let mut end = 0;
         while let Some((start, data)) = reads.try_next().await? {
             for (within, len) in parts(data.len() as u64, PART_BYTES) {
-                let piece = data.slice(within as usize..(within + len) as usize);
+                let piece = data.slice(to_usize(within)..to_usize(within + len));
                 hasher.update(&piece);
                 if !is_hole(&piece) {
                     self.write(handle, start + within, piece).await?;
@@ -251,7 +252,7 @@ impl Copier<'_> {
                 );
             }
             offset += written;
-            data = data.slice(written as usize..);
+            data = data.slice(to_usize(written)..);
         }
         Ok(())
     }

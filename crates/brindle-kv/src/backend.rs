@@ -10,6 +10,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use brindle_stdx::cast::to_usize;
 use brindle_stdx::disk::read_exact_at;
 use brindle_stdx::{DiskFile, crc};
 use parking_lot::Mutex;
@@ -17,6 +18,7 @@ use redb::StorageBackend;
 
 /// redb's page size: the unit of checksums, and of redb's writes that an offline reader keeps.
 const BLOCK_BYTES: u64 = 4096;
+const BLOCK_LEN: usize = to_usize(BLOCK_BYTES);
 
 /// Size of a window. If reads in a window wait for the device twice, the whole window is fetched. Related
 /// rows lie near each other, but a directory is read in the order of hashes: page by page that is a device
@@ -129,13 +131,13 @@ impl Sums {
     /// of it and has checksums of its own there.
     fn blocks(offset: u64, data: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
         let whole = offset.is_multiple_of(BLOCK_BYTES);
-        let first = (offset / BLOCK_BYTES) as usize;
-        let blocks = data.chunks_exact(BLOCK_BYTES as usize).enumerate().map(move |(n, b)| (first + n, b));
+        let first = to_usize(offset / BLOCK_BYTES);
+        let blocks = data.chunks_exact(BLOCK_LEN).enumerate().map(move |(n, b)| (first + n, b));
         blocks.filter(move |(n, _)| whole && *n > 0)
     }
 
     fn range(offset: u64, len: usize) -> std::ops::Range<usize> {
-        (offset / BLOCK_BYTES) as usize..(offset + len as u64).div_ceil(BLOCK_BYTES) as usize
+        to_usize(offset / BLOCK_BYTES)..to_usize((offset + len as u64).div_ceil(BLOCK_BYTES))
     }
 
     /// The blocks of the range are being written: what a failed write leaves there is unknown.
@@ -176,7 +178,7 @@ impl Overlay {
         match self.pages.entry(at) {
             Entry::Occupied(page) => Ok(page.into_mut()),
             Entry::Vacant(slot) => {
-                let mut page = vec![0; BLOCK_BYTES as usize];
+                let mut page = vec![0; BLOCK_LEN];
                 file.read_at(&mut page, at)?;
                 Ok(slot.insert(page))
             }
@@ -193,8 +195,8 @@ impl Overlay {
         while done < len {
             let at = offset + done as u64;
             let page = at - at % BLOCK_BYTES;
-            let within = (at - page) as usize;
-            let n = (BLOCK_BYTES as usize - within).min(len - done);
+            let within = to_usize(at - page);
+            let n = (BLOCK_LEN - within).min(len - done);
             each(page, within..within + n, done..done + n)?;
             done += n;
         }

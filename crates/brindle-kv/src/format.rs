@@ -4,6 +4,7 @@
 //! bytes. All numbers are big-endian. A record's checksum begins with the salt of its term, so that neither bytes of
 //! an older file in recycled blocks nor a record forged inside a row's value is taken for one.
 
+use brindle_stdx::cast::{len_u16, len_u32};
 use brindle_stdx::codec::Reader;
 use brindle_stdx::{crc, crc_append};
 use bytes::Bytes;
@@ -150,19 +151,19 @@ pub(crate) fn encode_record(seed: u32, pos: LogPos, synced_index: u64, changes: 
     let len = RECORD_HEADER_BYTES + 5 + changes.iter().map(change_len).sum::<usize>();
     let mut out = Vec::with_capacity(len.next_multiple_of(ALIGN));
     out.extend_from_slice(RECORD_MAGIC);
-    out.extend_from_slice(&((len - RECORD_HEADER_BYTES) as u32).to_be_bytes());
+    out.extend_from_slice(&len_u32(len - RECORD_HEADER_BYTES).to_be_bytes());
     out.extend_from_slice(&[0; 4]);
     out.extend_from_slice(&pos.term.to_be_bytes());
     out.extend_from_slice(&pos.index.to_be_bytes());
     out.extend_from_slice(&synced_index.to_be_bytes());
     out.push(PAYLOAD_VERSION);
-    out.extend_from_slice(&(changes.len() as u32).to_be_bytes());
+    out.extend_from_slice(&len_u32(changes.len()).to_be_bytes());
     for change in changes {
         out.push(if change.value.is_some() { OP_PUT } else { OP_DELETE });
-        out.extend_from_slice(&(change.key.len() as u16).to_be_bytes());
+        out.extend_from_slice(&len_u16(change.key.len()).to_be_bytes());
         out.extend_from_slice(&change.key);
         if let Some(value) = &change.value {
-            out.extend_from_slice(&(value.len() as u32).to_be_bytes());
+            out.extend_from_slice(&len_u32(value.len()).to_be_bytes());
             out.extend_from_slice(value);
         }
     }

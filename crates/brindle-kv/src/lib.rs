@@ -10,6 +10,16 @@
 //! Invariants: a prefix of the appended batches survives a crash, each batch whole or not at all; the prefix contains
 //! everything that [`Kv::wait`] returned for (Written: process death, Synced: power cut). Every opening has a term of
 //! its own, so a pair (term, index) never names two records. Damage is named, never returned as data.
+#![cfg_attr(
+    test,
+    allow(
+        clippy::cast_lossless,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss,
+        reason = "tests choose their numbers"
+    )
+)]
 
 mod backend;
 mod batch;

@@ -9,6 +9,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use brindle_stdx::cast::to_usize;
 use brindle_stdx::watch;
 use brindle_stdx::{DiskFile, Mono, Seams};
 use brindle_types::{Code, Fault, Result};
@@ -46,7 +47,7 @@ const REUSE_FLOOR_PART: u64 = 4;
 const ZEROS_LEFT_BYTES: u64 = 128 << 10;
 const ZEROS_BYTES: u64 = 512 << 10;
 const PAGE_BYTES: u64 = 4096;
-static ZEROS: [u8; ZEROS_BYTES as usize] = [0; ZEROS_BYTES as usize];
+static ZEROS: [u8; to_usize(ZEROS_BYTES)] = [0; to_usize(ZEROS_BYTES)];
 
 /// Parts of a log at open.
 pub(crate) struct LogStart {
@@ -86,7 +87,7 @@ impl Writer {
             return Ok(());
         }
         let len_bytes = ZEROS_BYTES.min(segment_bytes - from);
-        self.file.write_at(&ZEROS[..len_bytes as usize], from)?;
+        self.file.write_at(&ZEROS[..to_usize(len_bytes)], from)?;
         self.zeros_to = from + len_bytes;
         Ok(())
     }

@@ -5,6 +5,7 @@
 //! checkpoint. Any other bad record is the torn end of the log: everything from there on is dropped, so that a prefix
 //! survives.
 
+use brindle_stdx::cast::to_usize;
 use brindle_stdx::disk::{Disk, OpenHow, read_exact_at};
 use brindle_types::{Code, Fault, Result};
 use bytes::Bytes;
@@ -148,7 +149,7 @@ pub(crate) fn foreign(path: &str) -> Fault {
 fn read_segment(disk: &dyn Disk, path: &str) -> Result<Bytes> {
     let read = || {
         let file = disk.open(path, OpenHow::ReadOnly)?;
-        let mut bytes = vec![0; file.len()? as usize];
+        let mut bytes = vec![0; to_usize(file.len()?)];
         read_exact_at(&*file, &mut bytes, 0)?;
         Ok(Bytes::from(bytes))
     };

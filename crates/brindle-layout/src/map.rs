@@ -81,12 +81,17 @@ pub fn check(c: &Component) -> Result<(), Fault> {
     Ok(())
 }
 
+/// Index of the stripe that holds a unit of the component.
+fn stripe_of(unit: u64, count: u64) -> u32 {
+    u32::try_from(unit % count).expect("a component has less than 2^32 stripes")
+}
+
 /// Place of byte `offset` of the file, which must lie in the component.
 pub fn locate(c: &Component, offset: u64) -> Place {
     let (size, count) = geometry(c);
     let offset = offset.saturating_sub(c.origin);
     let unit = offset / size;
-    Place { stripe: (unit % count) as u32, object_offset: unit / count * size + offset % size }
+    Place { stripe: stripe_of(unit, count), object_offset: unit / count * size + offset % size }
 }
 
 /// The byte of the file that byte `object_offset` of a stripe's object is, if the component reached so far; `None`
@@ -164,7 +169,7 @@ pub fn stripes_touched(c: &Component, range: Range<u64>) -> impl Iterator<Item =
     let unit = |offset: u64| offset.saturating_sub(c.origin) / size;
     let first = unit(range.start);
     let touched = if range.end <= range.start { 0 } else { (unit(range.end - 1) - first + 1).min(count) };
-    (0..touched).map(move |i| ((first % count + i) % count) as u32)
+    (0..touched).map(move |i| stripe_of(first % count + i, count))
 }
 
 #[cfg(test)]

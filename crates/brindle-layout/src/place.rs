@@ -108,8 +108,8 @@ fn alike(good: &[Candidate], mark: u64) -> bool {
 }
 
 fn round(good: &[Candidate], cursor: u64) -> Vec<u16> {
-    let n = good.len().max(1);
-    let first = (cursor % n as u64) as usize;
+    let first = cursor % good.len().max(1) as u64;
+    let first = usize::try_from(first).expect("it is below a length");
     good.iter().cycle().skip(first).take(good.len()).map(|c| c.index).collect()
 }
 

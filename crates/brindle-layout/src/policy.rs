@@ -5,6 +5,7 @@ use brindle_types::layout::{
     STRIPE_SIZE_MAX_BYTES, STRIPE_SIZE_UNIT_BYTES, StripePolicy,
 };
 use std::collections::BTreeMap;
+use std::fmt::Display;
 
 use brindle_types::{Code, Fault, PoolName};
 
@@ -140,7 +141,7 @@ pub fn plan(policy: &LayoutPolicy) -> Result<Vec<Planned>, Fault> {
     let parts = if policy.components.is_empty() { &whole } else { &policy.components[..] };
     if parts.len() > COMPONENTS_MAX {
         let why = format!("a file has at most {COMPONENTS_MAX} components");
-        return Err(refuse("component count", parts.len() as i64, why, COMPONENTS_MAX as i64));
+        return Err(refuse("component count", parts.len(), why, COMPONENTS_MAX));
     }
     let mut planned: Vec<Planned> = Vec::with_capacity(parts.len());
     for (n, part) in parts.iter().enumerate() {
@@ -213,7 +214,7 @@ pub fn normalise(policy: &StripePolicy, osts: &[u16]) -> Result<Striping, Fault>
     })
 }
 
-fn refuse(field: &str, asked: i64, why: String, nearest: i64) -> Fault {
+fn refuse(field: &str, asked: impl Display, why: String, nearest: impl Display) -> Fault {
     Fault::new(Code::BadStripe)
         .what("cannot stripe with")
         .subject(format!("{field} {asked}"))
@@ -226,41 +227,38 @@ fn listed(policy: &StripePolicy, osts: &[u16]) -> Result<(), Fault> {
     let list = &policy.osts;
     for (n, ost) in list.iter().enumerate() {
         if list[..n].contains(ost) {
-            return Err(refuse("OST", (*ost).into(), "it is named twice".into(), (*ost).into()));
+            return Err(refuse("OST", ost, "it is named twice".into(), ost));
         }
         known("OST", (*ost).into(), osts, policy.pool())?;
     }
-    match policy.count.filter(|n| !list.is_empty() && *n != 0 && *n != list.len() as i32) {
+    match policy.count.filter(|n| !list.is_empty() && *n != 0 && usize::try_from(*n) != Ok(list.len())) {
         Some(n) => {
-            let (len, why) = (list.len() as i64, format!("{} OSTs are named", list.len()));
-            Err(refuse("stripe count", n.into(), why, len))
+            let why = format!("{} OSTs are named", list.len());
+            Err(refuse("stripe count", n, why, list.len()))
         }
         None => Ok(()),
     }
 }
 
 fn count(policy: &StripePolicy, ost_count: usize) -> Result<StripeCount, Fault> {
-    let most = (ost_count as i64).min(i64::from(STRIPE_COUNT_MAX));
+    let most = u32::try_from(ost_count).unwrap_or(u32::MAX).min(STRIPE_COUNT_MAX);
     match policy.count.unwrap_or(0) {
         -1 => Ok(StripeCount::All),
         0 => Ok(StripeCount::Exactly(STRIPE_COUNT_DEFAULT)),
-        n if n < 0 => Err(refuse(
-            "stripe count",
-            n.into(),
-            "a count is 1 or more, 0 for the default, -1 for all".into(),
-            1,
-        )),
+        n if n < 0 => {
+            Err(refuse("stripe count", n, "a count is 1 or more, 0 for the default, -1 for all".into(), 1))
+        }
         n if n.unsigned_abs() > STRIPE_COUNT_MAX => {
             let why = format!("a file has at most {STRIPE_COUNT_MAX} stripes");
-            Err(refuse("stripe count", n.into(), why, most))
+            Err(refuse("stripe count", n, why, most))
         }
         n if most == 0 => {
             let why = format!("{} has {ost_count} OSTs", ground(policy.pool()));
-            Err(refuse("stripe count", n.into(), why, most))
+            Err(refuse("stripe count", n, why, most))
         }
         // A larger number than there are OSTs means all of them, as in Lustre: scripts are written for other
         // machines.
-        n => Ok(StripeCount::Exactly(u32::try_from(most).unwrap_or(u32::MAX).min(n.unsigned_abs()))),
+        n => Ok(StripeCount::Exactly(most.min(n.unsigned_abs()))),
     }
 }
 
@@ -269,7 +267,7 @@ fn size(policy: &StripePolicy) -> Result<u32, Fault> {
         0 => return Ok(STRIPE_SIZE_DEFAULT_BYTES),
         n => n,
     };
-    let refuse = |why: String, nearest: u32| Err(refuse("stripe size", asked.into(), why, nearest.into()));
+    let refuse = |why: String, nearest: u32| Err(refuse("stripe size", asked, why, nearest));
     if asked > STRIPE_SIZE_MAX_BYTES {
         return refuse(format!("a stripe has at most {STRIPE_SIZE_MAX_BYTES} bytes"), STRIPE_SIZE_MAX_BYTES);
     }
@@ -303,7 +301,7 @@ fn known(field: &str, asked: i64, osts: &[u16], pool: Option<&PoolName>) -> Resu
                 None => format!("there is no OST of index {asked}"),
                 Some(name) => format!("the pool {name} has no OST of index {asked}"),
             };
-            Err(refuse(field, asked, why, (*nearest).into()))
+            Err(refuse(field, asked, why, nearest))
         }
         None => Err(Fault::new(Code::BadStripe).why(format!("{} has no OST", ground(pool)))),
     }

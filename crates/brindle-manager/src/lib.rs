@@ -16,6 +16,16 @@
 //! Called by `brindle manager`. Invariants: no file's data passes through it, and nobody needs it to read or write files; whoever asks
 //! is known by a session and has the role that the endpoint needs, before anything is looked at; every change is in the audit log
 //! before it is made; everything is bounded.
+#![cfg_attr(
+    test,
+    allow(
+        clippy::cast_lossless,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss,
+        reason = "tests choose their numbers"
+    )
+)]
 
 pub mod access;
 pub mod actions;
@@ -49,6 +59,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brindle_stdx::Seams;
+use brindle_stdx::cast::len_u32;
 use brindle_telemetry::Registry;
 use brindle_types::{Code, Fault, Result};
 use parking_lot::Mutex;
@@ -341,7 +352,7 @@ async fn sample_always(manager: Arc<Manager>) {
         let state = manager.state();
         let daemons = manager.managed.daemons(&state);
         let urls: Vec<String> = daemons.iter().map(|daemon| daemon.url.clone()).collect();
-        let asked = urls.len() as u32;
+        let asked = len_u32(urls.len());
         let texts = live::scrape::all(urls).await;
         let now = manager.seams.now();
         let seconds = now.ms_since(before) as f64 / 1_000.0;
@@ -352,7 +363,7 @@ async fn sample_always(manager: Arc<Manager>) {
         let (mut sample, targets) = rates.since_last(&texts, seconds);
         sample.at_s = manager.seams.wall().secs;
         (sample.used_bytes, sample.total_bytes) = (state.used_bytes, state.total_bytes);
-        (sample.daemons_heard, sample.daemons_asked) = (texts.len() as u32, asked);
+        (sample.daemons_heard, sample.daemons_asked) = (len_u32(texts.len()), asked);
         manager.history.lock().add(sample);
         manager.tell("sample", &api::views::SampleView { sample, targets });
         manager.seams.clock.sleep_until(now.plus_ms(SAMPLE_EVERY_MS)).await;

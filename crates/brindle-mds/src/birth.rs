@@ -1,6 +1,7 @@
 //! New inodes: owner, group, mode, inherited ACLs, layout and project.
 
 use brindle_layout::inherit_layout;
+use brindle_stdx::cast::low_u16;
 use brindle_types::{FileType, Ino, Layout, LayoutPolicy, Pair, Result};
 use brindle_wire::Cred;
 
@@ -36,7 +37,7 @@ pub fn make(t: &mut Txn<'_>, dir: &Inode, birth: &Birth<'_>) -> Step<Inode> {
     let (gid, mut perm) = group_and_perm(dir, birth);
     let mut has_acl = false;
     match default_acl(t, dir, birth.kind)? {
-        None => perm &= !(birth.umask as u16 & RWX_ALL),
+        None => perm &= !(low_u16(birth.umask.into()) & RWX_ALL),
         Some(default) => {
             let (access, bits) = default.inherit(perm);
             perm = perm & !RWX_ALL | bits;
@@ -88,7 +89,7 @@ pub fn make(t: &mut Txn<'_>, dir: &Inode, birth: &Birth<'_>) -> Step<Inode> {
 /// New entries of a set-group-id directory get its group; new directories also get the bit. The bit is not for
 /// programs of a group that their maker is not in.
 fn group_and_perm(dir: &Inode, birth: &Birth<'_>) -> (u32, u16) {
-    let mut perm = birth.mode as u16 & PERM_BITS;
+    let mut perm = low_u16(birth.mode.into()) & PERM_BITS;
     if birth.kind == FileType::Symlink {
         perm = RWX_ALL;
     }

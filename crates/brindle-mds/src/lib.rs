@@ -17,6 +17,16 @@
 //! | [`ask`], [`osts`] | what the MDT asks of clients and of OSTs |
 //!
 //! Invariants: DESIGN section 12, numbers 1, 2, 4, 6, 11, 14, 15.
+#![cfg_attr(
+    test,
+    allow(
+        clippy::cast_lossless,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss,
+        reason = "tests choose their numbers"
+    )
+)]
 
 pub mod access;
 pub mod access_times;

@@ -1,5 +1,6 @@
 //! Truncate: to zero, of inline bytes, or of objects (ARCHITECTURE, "Truncate").
 
+use brindle_stdx::cast::to_usize;
 use brindle_types::layout::FILE_SIZE_MAX_BYTES;
 use brindle_types::{ChangeKind, Code, Fault, Ino, ObjectId, Pair, Result, SessionId, Stripe};
 use brindle_wire::Op;
@@ -206,7 +207,7 @@ fn cut_here(t: &mut Txn<'_>, file: &mut Inode, size_bytes: u64) -> Result<()> {
     if file.is_inline() {
         let bytes = inline::get(t, file.ino)?;
         if bytes.len() as u64 > size_bytes {
-            let kept = bytes.slice(..size_bytes as usize);
+            let kept = bytes.slice(..to_usize(size_bytes));
             inline::put(t, file.ino, &kept);
             file.allocated_bytes = Inode::inline_allocation(kept.len());
         }

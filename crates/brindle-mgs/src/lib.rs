@@ -12,6 +12,16 @@
 //!
 //! Invariants: an index belongs to one target identity for ever; a target's epoch rises with every change of who
 //! serves it, and the map's version with every change; both are durable before anybody sees them.
+#![cfg_attr(
+    test,
+    allow(
+        clippy::cast_lossless,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss,
+        reason = "tests choose their numbers"
+    )
+)]
 
 mod active;
 pub mod backup;

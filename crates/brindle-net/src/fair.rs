@@ -18,6 +18,7 @@ use std::pin::pin;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use brindle_stdx::cast::len_u32;
 use brindle_stdx::{Mono, Seams, Task};
 use brindle_types::Role;
 use brindle_wire::Op;
@@ -344,7 +345,7 @@ impl Fair {
     pub fn answer(&self) -> SharesResp {
         let state = self.state.lock();
         let queue = state.queue.as_ref();
-        let of_queue = |get: fn(&Queue<Task>) -> usize| queue.map_or(0, get) as u32;
+        let of_queue = |get: fn(&Queue<Task>) -> usize| len_u32(queue.map_or(0, get));
         let rules = state.buckets.counted().map(|(name, counted)| RuleHeld {
             name: name.to_owned(),
             requests: counted.requests,
@@ -358,7 +359,7 @@ impl Fair {
             places: of_queue(Queue::places),
             in_service: of_queue(Queue::in_service),
             queued: of_queue(Queue::len),
-            held: state.held.len() as u32,
+            held: len_u32(state.held.len()),
             rules: rules.collect(),
             jobs,
         }

@@ -7,6 +7,16 @@
 //!
 //! Invariants: everything here is bounded; a bad peer loses its own connection and nothing else; a request is sent
 //! at most once (sending again, under the same slot and sequence, is the session layer's decision).
+#![cfg_attr(
+    test,
+    allow(
+        clippy::cast_lossless,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss,
+        reason = "tests choose their numbers"
+    )
+)]
 
 pub mod access;
 pub mod error;

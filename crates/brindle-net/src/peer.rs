@@ -459,7 +459,7 @@ impl Link {
             let request = self.high.clone().acquire_owned().await.ok()?;
             return Some(Credits { _request: request, _bytes: None });
         }
-        let units = bytes_units(header).min(u64::from(self.bytes_units_max)) as u32;
+        let units = u32::try_from(bytes_units(header)).unwrap_or(u32::MAX).min(self.bytes_units_max);
         let request = self.requests.clone().acquire_owned().await.ok()?;
         let bytes = self.bytes.clone().acquire_many_owned(units).await.ok()?;
         Some(Credits { _request: request, _bytes: Some(bytes) })

@@ -9,6 +9,7 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 
+use brindle_stdx::cast::len_u32;
 use brindle_stdx::{Clock, Mono, Seams, Timestamp};
 use brindle_wire::Op;
 use brindle_wire::frame::{Frame, encode_body};
@@ -169,7 +170,7 @@ impl Usage {
             bytes <= ANSWER_BYTES_MAX
         };
         let rows: Vec<UsageRow> = rows.into_iter().take_while(fits).collect();
-        UsageResp { now_ns: ns(wall), left_out: (all - rows.len()) as u32, rows }
+        UsageResp { now_ns: ns(wall), left_out: len_u32(all - rows.len()), rows }
     }
 }
 

@@ -10,6 +10,7 @@
 use std::io::ErrorKind;
 
 use brindle_stdx::Disk;
+use brindle_stdx::cast::len_u16;
 use brindle_stdx::codec::Reader;
 use brindle_stdx::disk::{BootIdentity, OpenHow, read_file, replace_file};
 use brindle_types::{Code, Fault};
@@ -44,7 +45,7 @@ impl BootFile {
         let mut body = Vec::with_capacity(FILE_LEN);
         body.extend(MAGIC.to_be_bytes());
         body.extend(VERSION.to_be_bytes());
-        body.extend((id.len() as u16).to_be_bytes());
+        body.extend(len_u16(id.len()).to_be_bytes());
         body.extend(self.term.to_be_bytes());
         body.extend(self.identity.mount_id.to_be_bytes());
         body.extend(id);

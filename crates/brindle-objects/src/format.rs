@@ -210,7 +210,7 @@ impl Header {
         let truncate_epoch = take_pair(&mut r)?;
         let written = r.u8()? == 1;
         let attr_epoch = take_pair(&mut r)?;
-        let time = Time { secs: r.u64()? as i64, nanos: r.u32()? };
+        let time = Time { secs: r.u64()?.cast_signed(), nanos: r.u32()? };
         let synced_blocks = r.u64()?;
         let pending_cut = Some(r.u64()?).filter(|cut| *cut != NO_CUT);
         Some(Header {

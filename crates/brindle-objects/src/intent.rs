@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
+use brindle_stdx::cast::len_u32;
 use brindle_stdx::codec::Reader;
 use brindle_stdx::disk::{OpenHow, read_exact_at};
 use brindle_stdx::time::Mono;
@@ -85,9 +86,9 @@ pub fn load(file: &dyn DiskFile) -> io::Result<(Vec<Mark>, usize)> {
     read_exact_at(file, &mut bytes, 0)?;
     let mut marks = Vec::new();
     let mut damaged = 0;
-    for (index, record) in bytes.chunks_exact(RECORD).enumerate() {
+    for (index, record) in (0..).zip(bytes.chunks_exact(RECORD)) {
         match decode(record) {
-            Some((key, term)) => marks.push((index as u32, key, term)),
+            Some((key, term)) => marks.push((index, key, term)),
             None if record.iter().all(|b| *b == 0) => {}
             None => damaged += 1,
         }
@@ -124,7 +125,7 @@ impl Intents {
             entries.insert(key, Entry { record, term, generation: 0, written: 1, clean_since: None });
         }
         entries.values().for_each(|e| used[e.record as usize] = true);
-        let free = (0..INTENTS_MAX as u32).rev().filter(|i| !used[*i as usize]).collect();
+        let free = (0..len_u32(INTENTS_MAX)).rev().filter(|i| !used[*i as usize]).collect();
         // A process that was killed may have written marks and not synced them, or in vain: who uses one makes it durable first.
         let found = !entries.is_empty();
         let inner = Inner { entries, free, written: u64::from(found), durable: 0, sync_failed: found };

@@ -12,6 +12,16 @@
 //! ([`slots`]) names as in flight, or by a cut that the header names. [`ObjectStore`] re-sums these blocks, and no others, before it uses
 //! an object for the first time in a boot term. A store of a replica set first tries to take them from another copy that has them whole
 //! ([`OtherCopies`]).
+#![cfg_attr(
+    test,
+    allow(
+        clippy::cast_lossless,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss,
+        reason = "tests choose their numbers"
+    )
+)]
 
 pub mod boot;
 pub mod check;

@@ -160,15 +160,11 @@ impl State {
         if self.header.dirty {
             // The time in the header is that of the first write since the sync; the file system knows the last.
             let (epoch, time) = self.header.last_write.unwrap_or_default();
-            self.header.last_write = Some((epoch, time.max(time_of(stat.mtime_ns))));
+            self.header.last_write = Some((epoch, time.max(Time::from_ns(stat.mtime_ns))));
         }
         self.file = Some(file);
         Ok(())
     }
-}
-
-fn time_of(ns: i64) -> Time {
-    Time { secs: ns.div_euclid(1_000_000_000), nanos: ns.rem_euclid(1_000_000_000) as u32 }
 }
 
 /// The fault of an object whose file is not what it should be.

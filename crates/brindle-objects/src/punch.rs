@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use brindle_stdx::DiskFile;
+use brindle_stdx::cast::to_usize;
 use brindle_types::{Code, Fault, ObjectId};
 use brindle_wire::oss::Ticket;
 
@@ -130,7 +131,7 @@ impl ObjectStore {
         // The object's last block is whole when the range reaches its end.
         let last = if bytes.end == len { len.next_multiple_of(BLOCK) } else { bytes.end / BLOCK * BLOCK };
         let zero = |from: u64, to: u64| {
-            let zeros = vec![0; (to - from) as usize];
+            let zeros = vec![0; to_usize(to - from)];
             let transfer = sums::of_transfer(from, &zeros);
             self.apply(object, from, &zeros, &transfer, op.ticket.attr_epoch, term)
         };
@@ -200,7 +201,7 @@ fn punch_blocks(file: &dyn DiskFile, blocks: Range<u64>) -> io::Result<()> {
         if block.is_multiple_of(REGION_BLOCKS) && stop == region_end {
             file.punch_hole(sum_pos(block), SUMS)?;
         } else {
-            file.write_at(&vec![0; ((stop - block) * 4) as usize], sum_pos(block))?;
+            file.write_at(&vec![0; to_usize((stop - block) * 4)], sum_pos(block))?;
         }
         block = stop;
     }

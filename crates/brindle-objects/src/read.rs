@@ -1,6 +1,7 @@
 //! Reads objects. Every block is verified, and only verified blocks are returned.
 
 use brindle_stdx::buffers::{ALIGN_BYTES, Buffer};
+use brindle_stdx::cast::to_usize;
 use brindle_stdx::disk::IoKind;
 use brindle_stdx::{DiskFile, planted};
 use brindle_types::{Code, Fault, ObjectId};
@@ -33,7 +34,7 @@ pub(crate) fn read_blocks(
     file: &dyn DiskFile,
     range: std::ops::Range<u64>,
 ) -> std::io::Result<(Vec<u8>, Vec<u8>)> {
-    let mut data = vec![0; (range.end - range.start) as usize * BLOCK as usize];
+    let mut data = vec![0; to_usize(range.end - range.start) * to_usize(BLOCK)];
     let (sums, _) = read_blocks_into(file, range, &mut data, false)?;
     Ok((data, sums))
 }
@@ -46,14 +47,14 @@ pub(crate) fn read_blocks_into(
     data: &mut [u8],
     direct: bool,
 ) -> std::io::Result<(Vec<u8>, u64)> {
-    let mut sums = vec![0; (range.end - range.start) as usize * 4];
+    let mut sums = vec![0; to_usize(range.end - range.start) * 4];
     let mut direct_bytes = 0;
     let mut block = range.start;
     while block < range.end {
         let region_end = (block * BLOCK / REGION + 1) * REGION / BLOCK;
         let end = range.end.min(region_end);
-        let (from, to) = ((block - range.start) as usize, (end - range.start) as usize);
-        let room = &mut data[from * BLOCK as usize..to * BLOCK as usize];
+        let (from, to) = (to_usize(block - range.start), to_usize(end - range.start));
+        let room = &mut data[from * to_usize(BLOCK)..to * to_usize(BLOCK)];
         let pos = data_pos(block * BLOCK);
         let is_long = room.len() >= DIRECT_BYTES_MIN && room.as_ptr().align_offset(ALIGN_BYTES) == 0;
         let read = if direct && is_long && !file.is_in_memory(pos, BLOCK)? {
@@ -116,7 +117,7 @@ impl ObjectStore {
                 return Ok(ReadOut { exists, data: Bytes::new(), crc: 0, boot_term });
             }
             // Take the permit last: the holder of the range may need one, too.
-            let _permit = self.seams.disk.admit(IoKind::Read, len_bytes as usize).await;
+            let _permit = self.seams.disk.admit(IoKind::Read, to_usize(len_bytes)).await;
             let (data, crc) = self.read_verified(&object, offset, end - offset)?;
             stats::add(&self.stats.reads, 1);
             stats::add(&self.stats.read_bytes, data.len() as u64);
@@ -139,7 +140,7 @@ impl ObjectStore {
     pub(crate) fn read_verified(&self, o: &Object, offset: u64, len: u64) -> Result<(Bytes, u32), Fault> {
         let file = o.state.lock().file.clone().expect("the object exists");
         let range = block_range(offset, len);
-        let mut data = Buffer::new((range.end - range.start) as usize * BLOCK as usize);
+        let mut data = Buffer::new(to_usize(range.end - range.start) * to_usize(BLOCK));
         let mut direct = self.is_read_direct(o, offset, len);
         let crcs = loop {
             // (Reads hold their thread either way; to hand its other work on first was measured to be slower.)
@@ -154,7 +155,7 @@ impl ObjectStore {
                 Err(_) if direct_bytes > 0 => direct = false,
                 Err(Mismatch { .. }) if planted("ost_bless_damage") => {
                     let all: Vec<u8> =
-                        data.chunks(BLOCK as usize).flat_map(|b| sums::stored(b).to_le_bytes()).collect();
+                        data.chunks(to_usize(BLOCK)).flat_map(|b| sums::stored(b).to_le_bytes()).collect();
                     drop(file.write_at(&all, sum_pos(range.start)));
                     break sums::verify(&data, &all).unwrap_or_default();
                 }
@@ -163,8 +164,8 @@ impl ObjectStore {
                 }
             }
         };
-        let skip = (offset - range.start * BLOCK) as usize;
-        let bytes = data.freeze(skip + len as usize).slice(skip..);
+        let skip = to_usize(offset - range.start * BLOCK);
+        let bytes = data.freeze(skip + to_usize(len)).slice(skip..);
         let total = sums::total_of(offset, &bytes, &crcs);
         Ok((bytes, total))
     }

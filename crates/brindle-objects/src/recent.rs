@@ -10,6 +10,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use brindle_stdx::cast::to_usize;
 use brindle_types::ObjectId;
 
 /// Bytes of an object that one mark stands for.
@@ -41,7 +42,7 @@ impl Recent {
             (id, piece).hash(&mut hasher);
             let hash = hasher.finish();
             let mark = (hash >> 32) as u32 | 1;
-            let before = self.marks[hash as usize % MARKS].swap(mark, Ordering::Relaxed);
+            let before = self.marks[to_usize(hash) % MARKS].swap(mark, Ordering::Relaxed);
             again |= piece == first && before == mark;
         }
         again

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use brindle_stdx::DiskFile;
+use brindle_stdx::cast::to_usize;
 use brindle_types::{Code, Fault, ObjectId, Pair};
 use brindle_wire::oss::Ticket;
 use brindle_wire::oss::replica::{LOOK_BLOCKS_MAX, ObjectImage};
@@ -122,11 +123,11 @@ impl ObjectStore {
             let (image, file) = image_of(&object)?;
             let end = from_block.saturating_add(count.min(LOOK_BLOCKS_MAX)).min(blocks(image.len_bytes));
             let Some(file) = file.filter(|_| from_block < end) else { return Ok((image, Bytes::new())) };
-            let mut sums = vec![0; (end - from_block) as usize * 4];
+            let mut sums = vec![0; to_usize(end - from_block) * 4];
             let mut block = from_block;
             while block < end {
                 let stop = end.min((block / REGION_BLOCKS + 1) * REGION_BLOCKS);
-                let (from, to) = ((block - from_block) as usize * 4, (stop - from_block) as usize * 4);
+                let (from, to) = (to_usize(block - from_block) * 4, to_usize(stop - from_block) * 4);
                 // Blocks behind the end of the file are holes, whose checksums are zeros.
                 file.read_at(&mut sums[from..to], sum_pos(block))
                     .map_err(|e| Fault::io(Code::OstIo, "cannot read", format!("object {id}"), &e))?;

@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use brindle_stdx::DiskFile;
+use brindle_stdx::cast::to_usize;
 
 use crate::format::{
     BLOCK, HEADER, REGION, REGION_BLOCKS, STRIDE, SUMS, blocks, data_pos, file_len, object_len, sum_pos,
@@ -77,7 +78,7 @@ pub(crate) fn scan(
         };
         for (first, (data, stored)) in all {
             let mut from = 0;
-            while let Err(m) = sums::verify(&data[from * BLOCK as usize..], &stored[from * 4..]) {
+            while let Err(m) = sums::verify(&data[from * to_usize(BLOCK)..], &stored[from * 4..]) {
                 let index = from + m.index;
                 found(Torn { block: first + index as u64, stored: m.stored, computed: m.computed })?;
                 from = index + 1;
@@ -107,7 +108,7 @@ pub(crate) fn resum(file: &Arc<dyn DiskFile>, range: Range<u64>, rewrite: bool) 
         for_data(&**file, range, |run| {
             let (data, stored) = read_blocks(&**file, run.clone())?;
             let bytes = (len - run.start * BLOCK).min(data.len() as u64);
-            file.write_at(&data[..bytes as usize], data_pos(run.start * BLOCK))?;
+            file.write_at(&data[..to_usize(bytes)], data_pos(run.start * BLOCK))?;
             file.write_at(&stored, sum_pos(run.start))
         })?;
     }
@@ -126,7 +127,7 @@ pub(crate) fn trim(file: &dyn DiskFile) -> io::Result<bool> {
     }
     let first = blocks(len);
     if !first.is_multiple_of(REGION_BLOCKS) {
-        let mut sums = vec![0; ((REGION_BLOCKS - first % REGION_BLOCKS) * 4) as usize];
+        let mut sums = vec![0; to_usize((REGION_BLOCKS - first % REGION_BLOCKS) * 4)];
         file.read_at(&mut sums, sum_pos(first))?;
         if sums.iter().any(|b| *b != 0) {
             sums.fill(0);

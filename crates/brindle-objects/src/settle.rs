@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use brindle_stdx::DiskFile;
+use brindle_stdx::cast::to_usize;
 use brindle_types::{Code, Fault, ObjectId};
 
 use crate::boot::same_boot;
@@ -198,7 +199,7 @@ impl ObjectStore {
             first_stale += 1;
         }
         let region_end = (last / REGION_BLOCKS + 1) * REGION_BLOCKS;
-        let zeros = vec![0; ((region_end - first_stale) * 4) as usize];
+        let zeros = vec![0; to_usize((region_end - first_stale) * 4)];
         if !zeros.is_empty() {
             file.write_at(&zeros, sum_pos(first_stale)).map_err(io)?;
         }

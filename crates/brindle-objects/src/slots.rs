@@ -18,6 +18,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use brindle_stdx::cast::len_u16;
 use brindle_stdx::codec::Reader;
 use brindle_stdx::disk::OpenHow;
 use brindle_stdx::{Disk, DiskFile, planted};
@@ -106,7 +107,7 @@ impl Record {
         put_object(&mut body, &range.object);
         body.extend(range.offset.to_be_bytes());
         body.extend(range.len_bytes.to_be_bytes());
-        body.extend((self.reply.len() as u16).to_be_bytes());
+        body.extend(len_u16(self.reply.len()).to_be_bytes());
         body.extend(&self.reply);
         seal(&body)
     }
@@ -213,7 +214,8 @@ impl SlotTable {
         if fresh {
             file.set_len(0).map_err(io)?;
         }
-        let capacity = (file.len().map_err(io)? / RECORD as u64).min(u64::from(RECORDS_MAX)) as u32;
+        let records = file.len().map_err(io)? / RECORD as u64;
+        let capacity = u32::try_from(records).unwrap_or(u32::MAX).min(RECORDS_MAX);
         let mut inner = Inner { slots: BTreeMap::new(), free: BTreeSet::new(), capacity, tick: 0 };
         let mut in_flight = Vec::new();
         let mut bytes = vec![0; RECORD];

@@ -2,13 +2,14 @@
 
 use std::sync::LazyLock;
 
+use brindle_stdx::cast::to_usize;
 use brindle_stdx::{crc, crc_append, crc_combine};
 use brindle_types::{Code, Fault};
 
 use crate::format::BLOCK;
 
 /// Bytes of a block, as an index.
-pub const BLOCK_BYTES: usize = BLOCK as usize;
+pub const BLOCK_BYTES: usize = to_usize(BLOCK);
 
 static ZERO_BLOCK: [u8; BLOCK_BYTES] = [0; BLOCK_BYTES];
 /// Checksum of a block of zeros.
@@ -17,8 +18,8 @@ static ZERO_CRC: LazyLock<u32> = LazyLock::new(|| crc(&ZERO_BLOCK));
 static SHIFT: LazyLock<[[u32; 256]; 4]> = LazyLock::new(|| {
     let mut table = [[0; 256]; 4];
     for (byte, row) in table.iter_mut().enumerate() {
-        for (value, out) in row.iter_mut().enumerate() {
-            *out = crc_combine((value as u32) << (8 * byte), 0, BLOCK_BYTES);
+        for (value, out) in (0u32..).zip(row) {
+            *out = crc_combine(value << (8 * byte), 0, BLOCK_BYTES);
         }
     }
     table

@@ -9,6 +9,7 @@ use std::ops::Range;
 
 use brindle_stdx::DiskFile;
 use brindle_stdx::buffers::Buffer;
+use brindle_stdx::cast::to_usize;
 use brindle_stdx::disk::IoKind;
 use brindle_types::{Code, Fault, ObjectId};
 use brindle_wire::oss::replica::{ObjectImage, VERIFY_BLOCKS_MAX};
@@ -62,7 +63,7 @@ impl ObjectStore {
                 return Ok(Verified { image, ..Verified::default() });
             };
             let bytes = (end - from_block) * BLOCK;
-            let _permit = self.seams.disk.admit(IoKind::Read, bytes as usize).await;
+            let _permit = self.seams.disk.admit(IoKind::Read, to_usize(bytes)).await;
             let read = self.seams.run_blocking(move || verify_blocks(&*file, from_block..end)).await;
             let read =
                 read.ok_or_else(|| Fault::new(Code::Bug).what("the job that verifies objects ended early"))?;
@@ -112,7 +113,7 @@ impl Verified {
                 unreadable.push(DamagedBlock { block, stored: 0, computed: 0 });
                 continue;
             };
-            let at = (block - first) as usize * 4;
+            let at = to_usize(block - first) * 4;
             sums[at..at + 4].copy_from_slice(&stored);
             self.read_bytes += BLOCK;
             self.damaged.extend(mismatches(block, &data, &stored));
@@ -127,10 +128,10 @@ impl Verified {
 }
 
 fn verify_blocks(file: &dyn DiskFile, range: Range<u64>) -> io::Result<Verified> {
-    let mut sums = vec![0; (range.end - range.start) as usize * 4];
+    let mut sums = vec![0; to_usize(range.end - range.start) * 4];
     let mut found = Verified::default();
     for_data(file, range.clone(), |run| {
-        let mut data = Buffer::new((run.end - run.start) as usize * BLOCK as usize);
+        let mut data = Buffer::new(to_usize(run.end - run.start) * to_usize(BLOCK));
         let (mut stored, direct_bytes) = match read_blocks_into(file, run.clone(), &mut data, true) {
             Err(e) => return found.one_by_one(file, run, (range.start, &mut sums), e),
             Ok(read) => read,
@@ -141,7 +142,7 @@ fn verify_blocks(file: &dyn DiskFile, range: Range<u64>) -> io::Result<Verified>
             (stored, _) = read_blocks_into(file, run.clone(), &mut data, false)?;
             damaged = mismatches(run.start, &data, &stored);
         }
-        let at = (run.start - range.start) as usize * 4;
+        let at = to_usize(run.start - range.start) * 4;
         sums[at..at + stored.len()].copy_from_slice(&stored);
         found.read_bytes += data.len() as u64;
         found.damaged.extend(damaged);
@@ -155,7 +156,7 @@ fn verify_blocks(file: &dyn DiskFile, range: Range<u64>) -> io::Result<Verified>
 /// Blocks that do not match their checksums.
 fn mismatches(first: u64, data: &[u8], stored: &[u8]) -> Vec<DamagedBlock> {
     let (mut damaged, mut from) = (Vec::new(), 0);
-    while let Err(m) = sums::verify(&data[from * BLOCK as usize..], &stored[from * 4..]) {
+    while let Err(m) = sums::verify(&data[from * to_usize(BLOCK)..], &stored[from * 4..]) {
         let index = from + m.index;
         damaged.push(DamagedBlock { block: first + index as u64, stored: m.stored, computed: m.computed });
         from = index + 1;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use brindle_stdx::DiskFile;
 use brindle_stdx::buffers::ALIGN_BYTES;
+use brindle_stdx::cast::to_usize;
 use brindle_stdx::disk::{IoKind, OpenHow};
 use brindle_types::attr::Time;
 use brindle_types::{Code, Fault, ObjectId, Pair};
@@ -211,7 +212,7 @@ impl ObjectStore {
         s.header.dirty_term = self.boot_term();
         s.header.dirty = true;
         let made = self.open_new(&path, &id, s.leftover).and_then(|file| {
-            let mut block = [0; HEADER as usize];
+            let mut block = [0; to_usize(HEADER)];
             block[..crate::format::HEADER_SECTOR].copy_from_slice(&s.header.encode());
             let begun = file.read_no_further().and_then(|()| file.write_at(&block, 0));
             begun.inspect_err(|_| drop(self.seams.disk.remove(&path)))?;
@@ -406,7 +407,7 @@ fn allocated(file: &dyn DiskFile, offset: u64, len: u64) -> bool {
 /// writeback cost more processor time than everything else here (design note 010). Blocks of objects are pages of the
 /// file, and every reader or writer of a block has locked it, so a block is never on both paths at once.
 fn put_data(file: &dyn DiskFile, data: &[u8], pos: u64) -> io::Result<u64> {
-    let head = (pos.next_multiple_of(BLOCK) - pos) as usize;
+    let head = to_usize(pos.next_multiple_of(BLOCK) - pos);
     let whole = data.len().saturating_sub(head) / BLOCK_BYTES * BLOCK_BYTES;
     let is_aligned = || data[head..].as_ptr().align_offset(ALIGN_BYTES) == 0;
     if whole < DIRECT_BYTES_MIN || !is_aligned() {
@@ -433,9 +434,9 @@ fn put_regions(file: &dyn DiskFile, offset: u64, data: &[u8], sums: &[u32]) -> i
     let mut at = offset;
     while at < end {
         let stop = end.min((at / REGION + 1) * REGION);
-        direct += put_data(file, &data[(at - offset) as usize..(stop - offset) as usize], data_pos(at))?;
+        direct += put_data(file, &data[to_usize(at - offset)..to_usize(stop - offset)], data_pos(at))?;
         let range = block_range(at, stop - at);
-        let of_region = &sums[(range.start - first_block) as usize..(range.end - first_block) as usize];
+        let of_region = &sums[to_usize(range.start - first_block)..to_usize(range.end - first_block)];
         let words: Vec<u8> = of_region.iter().flat_map(|s| s.to_le_bytes()).collect();
         file.write_at(&words, sum_pos(range.start))?;
         at = stop;

@@ -10,6 +10,7 @@ use brindle_config::Superblock;
 use brindle_net::latch::Latch;
 use brindle_net::{ServerConn, Service, Transport};
 use brindle_objects::ObjectStore;
+use brindle_stdx::cast::len_u32;
 use brindle_stdx::{BoxFuture, Seams};
 use brindle_targets::durability::TargetMode;
 use brindle_targets::{Directory, Gate};
@@ -125,7 +126,7 @@ impl Oss {
 
     /// Mounts that are connected.
     pub fn clients(&self) -> u32 {
-        self.clients.lock().len() as u32
+        len_u32(self.clients.lock().len())
     }
 
     async fn answer(self: &Arc<Self>, conn: Arc<ServerConn>, frame: Frame) -> Result<Answer> {

@@ -1,4 +1,11 @@
 //! An OST over real TCP and a real disk; MGS and MDT are played by a small service of the test's own.
+#![allow(
+    clippy::cast_lossless,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    reason = "tests choose their numbers"
+)]
 
 #[path = "service/extremes.rs"]
 mod extremes;

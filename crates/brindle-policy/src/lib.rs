@@ -14,6 +14,16 @@
 //! | [`versions`] | keeping the newest versions of checkpoints |
 //!
 //! Invariant: an unknown criterion is refused, and a fact that is not known never makes a policy act.
+#![cfg_attr(
+    test,
+    allow(
+        clippy::cast_lossless,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss,
+        reason = "tests choose their numbers"
+    )
+)]
 
 pub mod condition;
 pub mod entry;

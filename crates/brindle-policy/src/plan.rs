@@ -9,6 +9,7 @@ use brindle_types::attr::Time;
 use brindle_types::hsm::{
     HSM_ARCHIVED, HSM_DIRTY, HSM_EXISTS, HSM_LOST, HSM_NOARCHIVE, HSM_NORELEASE, HSM_RELEASED,
 };
+use brindle_types::units::round_down;
 
 use crate::condition::{Condition, Context};
 use crate::entry::{Entry, Names};
@@ -345,7 +346,7 @@ impl<'a> Chooser<'a> {
             Action::Archive | Action::RemoveCopy | Action::Log | Action::Command(_) => entry.size_bytes,
             // A file with other names stays.
             Action::Unlink if entry.nlink > 1 => 0,
-            Action::Release | Action::Unlink => (entry.allocated_bytes as f64 * share) as u64,
+            Action::Release | Action::Unlink => round_down(entry.allocated_bytes as f64 * share),
             Action::Rmdir => 0,
         };
         let archive = self.judge.archive(rule, entry, now);

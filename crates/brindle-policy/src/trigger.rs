@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use brindle_types::units::format_bytes;
+use brindle_types::units::{format_bytes, round_down};
 
 use crate::entry::Names;
 use crate::lex::Pos;
@@ -131,7 +131,7 @@ impl Target {
 }
 
 fn share(total: u64, percent: f64) -> u64 {
-    (total as f64 * percent / 100.0) as u64
+    round_down(total as f64 * percent / 100.0)
 }
 
 impl Trigger {

@@ -1,60 +1,23 @@
 //! Values as Robinhood writes them. Units of sizes are powers of 1024.
 
-/// Names of durations and their seconds.
-const DURATIONS: [(&str, u64); 18] = [
-    ("", 1),
-    ("s", 1),
-    ("sec", 1),
-    ("second", 1),
-    ("seconds", 1),
-    ("m", 60),
-    ("min", 60),
-    ("minutes", 60),
-    ("h", 3600),
-    ("hour", 3600),
-    ("hours", 3600),
-    ("d", 86_400),
-    ("day", 86_400),
-    ("days", 86_400),
-    ("w", 604_800),
-    ("week", 604_800),
-    ("weeks", 604_800),
-    ("y", 31_536_000),
-];
-/// Years in letters.
-const YEARS: [&str; 2] = ["year", "years"];
-/// Letters of sizes in order of their powers of 1024.
-const SIZES: &str = "kmgtpe";
-
-/// A number and what follows.
-fn number(text: &str) -> Option<(u64, &str)> {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    Some((text[..digits].parse().ok()?, &text[digits..]))
-}
+use brindle_types::units::{parse_seconds, size_unit, whole};
+use winnow::Parser;
+use winnow::combinator::{alt, eof};
+use winnow::error::ContextError;
+use winnow::token::one_of;
 
 /// A duration in seconds: `5min`, `3600`, `1d`.
 pub fn duration(text: &str) -> Result<u64, String> {
-    let wrong = || format!("'{text}' is no duration: a whole number and s, min, h, d, w or y, such as 5min");
-    let (n, unit) = number(text).ok_or_else(wrong)?;
-    let unit = unit.to_ascii_lowercase();
-    let year = YEARS.contains(&unit.as_str()).then_some(31_536_000);
-    let secs = year.or_else(|| DURATIONS.iter().find(|(name, _)| *name == unit).map(|(_, secs)| *secs));
-    n.checked_mul(secs.ok_or_else(wrong)?).ok_or_else(wrong)
+    let wrong = |_| format!("'{text}' is no duration: a whole number and s, min, h, d, w or y, such as 5min");
+    parse_seconds(text).map_err(wrong)
 }
 
 /// A size in bytes: `10GB`, `4k`, `1024`.
 pub fn size(text: &str) -> Result<u64, String> {
     let wrong =
-        || format!("'{text}' is no size: a whole number and KB, MB, GB, TB, PB or EB (powers of 1024)");
-    let (n, unit) = number(text).ok_or_else(wrong)?;
-    let unit = unit.to_ascii_lowercase();
-    let letter = unit.strip_suffix("ib").or_else(|| unit.strip_suffix('b')).unwrap_or(&unit);
-    let power = match letter {
-        "" => 0,
-        one if one.len() == 1 => SIZES.find(one).map(|at| at as u32 + 1).ok_or_else(wrong)?,
-        _ => return Err(wrong()),
-    };
-    n.checked_mul(1024u64.checked_pow(power).ok_or_else(wrong)?).ok_or_else(wrong)
+        |_| format!("'{text}' is no size: a whole number and KB, MB, GB, TB, PB or EB (powers of 1024)");
+    let unit = alt((size_unit, eof.value(1)));
+    (whole, unit).verify_map(|(n, unit): (u64, u64)| n.checked_mul(unit)).parse(text).map_err(wrong)
 }
 
 /// A percentage, 0 to 100: `66%` or `66`.
@@ -73,15 +36,12 @@ pub fn boolean(text: &str) -> Result<bool, String> {
     }
 }
 
-/// A whole number.
+/// A whole number, also of thousands (`10k`) or millions (`2M`).
 pub fn count(text: &str) -> Result<u64, String> {
-    let (n, unit) = number(text).ok_or_else(|| format!("'{text}' is no whole number"))?;
-    let factor = match unit {
-        "" => 1,
-        "k" | "K" => 1_000,
-        "M" => 1_000_000,
-        _ => return Err(format!("'{text}' is no whole number")),
-    };
+    let factor =
+        alt::<_, _, ContextError, _>((one_of(['k', 'K']).value(1_000), 'M'.value(1_000_000), eof.value(1)));
+    let (n, factor): (u64, u64) =
+        (whole, factor).parse(text).map_err(|_| format!("'{text}' is no whole number"))?;
     n.checked_mul(factor).ok_or_else(|| format!("'{text}' is too large"))
 }
 

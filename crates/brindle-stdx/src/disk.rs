@@ -12,6 +12,7 @@ use std::io;
 use std::sync::Arc;
 
 use crate::BoxFuture;
+use crate::cast::to_usize;
 
 /// Way in which [`Disk::open`] opens a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -214,7 +215,7 @@ pub fn read_file(disk: &dyn Disk, path: &str, max_bytes: usize) -> io::Result<Ve
             format!("{path} has {len} bytes; at most {max_bytes} were expected"),
         ));
     }
-    let mut buf = vec![0; len as usize];
+    let mut buf = vec![0; to_usize(len)];
     read_exact_at(&*file, &mut buf, 0)?;
     Ok(buf)
 }

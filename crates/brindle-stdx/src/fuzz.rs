@@ -4,6 +4,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crate::cast::{low_u8, to_u64, to_usize};
+
 /// Default number of tries.
 const ROUNDS_DEFAULT: u64 = 2_000;
 /// Good inputs that are changed to make others.
@@ -48,25 +50,30 @@ impl Dice {
         self.bits() % n.max(1)
     }
 
+    /// An index of a list of `len`; 0 for an empty one.
+    fn index(&mut self, len: usize) -> usize {
+        to_usize(self.below(to_u64(len)))
+    }
+
     /// Picks one of `things`, which must not be empty.
     pub fn pick<'a, T>(&mut self, things: &'a [T]) -> &'a T {
-        &things[self.below(things.len() as u64) as usize]
+        &things[self.index(things.len())]
     }
 
     /// Mostly small numbers, which are lengths and variants, and the edges of variable-length integers.
     pub fn byte(&mut self) -> u8 {
         match self.below(10) {
-            0 => self.bits() as u8,
+            0 => low_u8(self.bits()),
             1 => *self.pick(&[0x7f, 0x80, 0xff, 0xfe]),
-            2 => self.below(6) as u8,
-            _ => self.below(2) as u8,
+            2 => low_u8(self.below(6)),
+            _ => low_u8(self.below(2)),
         }
     }
 
     /// Changes some bytes, and often the length.
     pub fn change(&mut self, bytes: &mut Vec<u8>) {
         for _ in 0..=self.below(4) {
-            let at = self.below(bytes.len() as u64 + 1) as usize;
+            let at = self.index(bytes.len() + 1);
             match self.below(4) {
                 0 => bytes.truncate(at),
                 1 => bytes.insert(at, self.byte()),
@@ -80,7 +87,7 @@ impl Dice {
     /// Changes some bytes and keeps the length.
     pub fn overwrite(&mut self, bytes: &mut [u8]) {
         for _ in 0..=self.below(4) {
-            let at = self.below(bytes.len() as u64) as usize;
+            let at = self.index(bytes.len());
             if let Some(byte) = bytes.get_mut(at) {
                 *byte = self.byte();
             }
@@ -115,7 +122,7 @@ pub fn try_bytes(
             Ok(Ok(None)) => {}
             Ok(Ok(Some(own))) => {
                 taken += 1;
-                let at = dice.below(CORPUS_MAX as u64) as usize;
+                let at = dice.index(CORPUS_MAX);
                 if corpus.len() < CORPUS_MAX { corpus.push(own) } else { corpus[at] = own }
             }
             Ok(Err(why)) => panic!("{what}, seed {}, round {round}: {why}: {bytes:02x?}", seed()),
@@ -136,7 +143,7 @@ pub fn try_texts(what: &str, parts: &[&str], mut read: impl FnMut(&str) -> Resul
         let mut text = String::new();
         for _ in 0..dice.below(PARTS_MAX) {
             match dice.below(8) {
-                0 => text.push(char::from(b' ' + dice.below(95) as u8)),
+                0 => text.push(char::from(b' ' + low_u8(dice.below(95)))),
                 1 => text.push(*dice.pick(&['\0', '\u{e9}', '\u{10ffff}', '\n', '-', ','])),
                 2 => text.push_str(&dice.bits().to_string()),
                 _ => text.push_str(dice.pick::<&str>(parts)),

@@ -6,9 +6,20 @@
 //!
 //! Invariant: nothing outside this crate calls `Instant::now`, `SystemTime::now`, `tokio::spawn` or `std::fs` on
 //! data that must survive a crash.
+#![cfg_attr(
+    test,
+    allow(
+        clippy::cast_lossless,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss,
+        reason = "tests choose their numbers"
+    )
+)]
 
 pub mod arena;
 pub mod buffers;
+pub mod cast;
 pub mod caught;
 pub mod codec;
 pub mod disk;

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use crate::real_disk::RealDisk;
+use crate::ticks::ns;
 use crate::{BoxFuture, Clock, Mono, Rng, Seams, Spawn, Task, Timestamp};
 
 /// CLOCK_BOOTTIME and CLOCK_REALTIME; sleeping through tokio's timer.
@@ -11,13 +12,12 @@ pub struct RealClock;
 
 impl Clock for RealClock {
     fn now(&self) -> Mono {
-        let t = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-        Mono(t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)
+        Mono(ns(rustix::time::clock_gettime(rustix::time::ClockId::Boottime)))
     }
 
     fn wall(&self) -> Timestamp {
         let t = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
-        Timestamp::new(t.tv_sec, t.tv_nsec as u32)
+        Timestamp::new(t.tv_sec, u32::try_from(t.tv_nsec).expect("the kernel gives less than a second"))
     }
 
     fn sleep_until(&self, at: Mono) -> BoxFuture<'static, ()> {

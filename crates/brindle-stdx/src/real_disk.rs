@@ -12,6 +12,7 @@ use tokio::sync::Semaphore;
 
 use crate::BoxFuture;
 use crate::buffers::ALIGN_BYTES;
+use crate::cast::to_usize;
 use crate::disk::{BootIdentity, Disk, DiskFile, DiskSpace, DiskStat, IoKind, IoPermit, OpenHow};
 
 /// Most I/Os that may be in flight at the device at once, over all targets of the process.
@@ -83,7 +84,7 @@ impl DiskFile for RealFile {
         match cached_pages(&self.file, offset, len_bytes) {
             Ok(pages) => Ok(pages > 0),
             Err(Errno::NOSYS | Errno::OPNOTSUPP) => {
-                let len_bytes = len_bytes.min(ALIGN_BYTES as u64) as usize;
+                let len_bytes = to_usize(len_bytes.min(ALIGN_BYTES as u64));
                 self.read_in_memory(&mut [0; ALIGN_BYTES][..len_bytes], offset)
             }
             Err(e) => Err(e.into()),

@@ -6,13 +6,15 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use crate::cast::{from_i64, nanos};
 use rustix::time::{ClockId, Timespec, clock_getres, clock_gettime};
 
 /// The slowest clock there is (100 Hz), for a kernel that does not say.
 const LONGEST_NS: u64 = 10_000_000;
 
-fn ns(time: Timespec) -> u64 {
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+/// Nanoseconds of a time since the start of the machine, or of a length of time.
+pub(crate) fn ns(time: Timespec) -> u64 {
+    from_i64(time.tv_sec) * 1_000_000_000 + from_i64(time.tv_nsec)
 }
 
 /// Length of a tick: 1 to 10 ms. The kernel is asked once.
@@ -26,7 +28,7 @@ pub fn length() -> Duration {
 
 /// Ticks since the machine was started, to within one.
 pub fn now() -> u64 {
-    ns(clock_gettime(ClockId::MonotonicCoarse)) / length().as_nanos() as u64
+    ns(clock_gettime(ClockId::MonotonicCoarse)) / nanos(length())
 }
 
 #[cfg(test)]

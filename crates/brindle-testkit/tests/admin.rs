@@ -1,6 +1,12 @@
 //! Tests of administration while a cluster is used and while it breaks: the jobs of `brindle-admin` in the
 //! simulator.
-
+#![allow(
+    clippy::cast_lossless,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    reason = "tests choose their numbers"
+)]
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::sync::Arc;

@@ -1,6 +1,12 @@
 //! Tests of a power cut of the MDT that takes contents of a file. An fsync that succeeds has found all bytes
 //! there; one that does not find them tells the writer.
-
+#![allow(
+    clippy::cast_lossless,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    reason = "tests choose their numbers"
+)]
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::sync::Arc;

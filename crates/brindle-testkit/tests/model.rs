@@ -1,6 +1,12 @@
 //! Two simulated clients without faults against the POSIX model: every answer is equal. `BRINDLE_MODEL_OPS` says how many
 //! operations, `BRINDLE_SEED` from which seed.
-
+#![allow(
+    clippy::cast_lossless,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    reason = "tests choose their numbers"
+)]
 #![allow(
     clippy::unwrap_used,
     clippy::print_stderr,

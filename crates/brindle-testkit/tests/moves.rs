@@ -1,5 +1,11 @@
 //! Files of several objects, and files whose objects change: programs see the contents of the file, wherever its bytes lie.
-
+#![allow(
+    clippy::cast_lossless,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    reason = "tests choose their numbers"
+)]
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::sync::Arc;

@@ -1,6 +1,12 @@
 //! Bytes that an OST lost in a power cut are written again by the client that kept them. Such bytes never come to lie
 //! over newer bytes: neither of others that write the file by now, nor of the client itself.
-
+#![allow(
+    clippy::cast_lossless,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    reason = "tests choose their numbers"
+)]
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::sync::Arc;

@@ -1,6 +1,12 @@
 //! Tests of the end of sessions: an OST that the MDT cannot reach, an MDT that stood still, clients that are
 //! silent all at once.
-
+#![allow(
+    clippy::cast_lossless,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    reason = "tests choose their numbers"
+)]
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 #[path = "sessions/id_maps.rs"]

@@ -2,7 +2,13 @@
 //! `BRINDLE_SEED` where they start). Half of the fresh ones are of clusters whose processes die and whose connections
 //! break, half draw from everything: partitions, power cuts, failed disks, silent clients, and one in two of them from the
 //! aims of `brindle_testkit::aim`.
-
+#![allow(
+    clippy::cast_lossless,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    reason = "tests choose their numbers"
+)]
 #![allow(
     clippy::unwrap_used,
     clippy::print_stderr,

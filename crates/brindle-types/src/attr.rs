@@ -67,7 +67,7 @@ impl Time {
 
     /// The time this many nanoseconds after 1970.
     pub fn from_ns(ns: i64) -> Time {
-        let nanos = ns.rem_euclid(1_000_000_000) as u32;
+        let nanos = u32::try_from(ns.rem_euclid(1_000_000_000)).expect("it is below a second");
         Time { secs: ns.div_euclid(1_000_000_000), nanos }
     }
 

@@ -23,7 +23,7 @@ impl Ino {
     /// Builds a number from its parts; `counter` must fit in 48 bits.
     pub fn new(mdt: u16, counter: u64) -> Ino {
         assert!(counter >> COUNTER_BITS == 0, "inode counter out of range");
-        Ino((mdt as u64) << COUNTER_BITS | counter)
+        Ino(u64::from(mdt) << COUNTER_BITS | counter)
     }
 
     /// Index of the MDT that the inode lives on.
@@ -38,8 +38,8 @@ impl Ino {
 
     /// The number as people see it.
     pub fn fid(self) -> Fid {
-        let seq = FID_SEQ_BASE + ((self.mdt() as u64) << 16) + (self.counter() >> 32);
-        Fid { seq, oid: self.counter() as u32, ver: 0 }
+        let seq = FID_SEQ_BASE + (u64::from(self.mdt()) << 16) + (self.counter() >> 32);
+        Fid { seq, oid: (self.counter() & 0xffff_ffff) as u32, ver: 0 }
     }
 }
 
@@ -58,10 +58,8 @@ impl Fid {
     /// The inode number, or `None` for a FID that no Brindle MDT can have issued.
     pub fn ino(self) -> Option<Ino> {
         let n = self.seq.checked_sub(FID_SEQ_BASE)?;
-        if self.ver != 0 || n >> 32 != 0 {
-            return None;
-        }
-        Some(Ino::new((n >> 16) as u16, (n & 0xffff) << 32 | self.oid as u64))
+        let mdt = u16::try_from(n >> 16).ok()?;
+        (self.ver == 0).then(|| Ino::new(mdt, (n & 0xffff) << 32 | u64::from(self.oid)))
     }
 }
 

@@ -123,8 +123,8 @@ impl Component {
 
     /// Stripes of the component and the OST of each, in order.
     pub fn stripes(&self) -> impl Iterator<Item = (Stripe, u16)> + '_ {
-        let stripe = |index: usize| Stripe { generation: self.generation, index: index as u32 };
-        self.osts.iter().enumerate().map(move |(index, ost)| (stripe(index), *ost))
+        let stripe = |index: u32| Stripe { generation: self.generation, index };
+        (0..).zip(&self.osts).map(move |(index, ost)| (stripe(index), *ost))
     }
 
     /// Whether the object of a stripe is known to exist.

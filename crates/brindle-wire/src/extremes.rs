@@ -3,6 +3,7 @@
 //! A message is deserialised from a [`Maker`], which invents a value of every requested type. A new field, or a new message, is
 //! therefore tested without further work.
 
+use brindle_stdx::cast::{len_u32, low_u8};
 use serde::de::value::Error;
 use serde::de::{
     DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, Error as _, IntoDeserializer, MapAccess,
@@ -152,11 +153,11 @@ impl<'de> Deserializer<'de> for &mut Maker<'_> {
 
     // Bytes are of names and keys.
     fn deserialize_u8<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        visitor.visit_u8(PLAIN as u8)
+        visitor.visit_u8(low_u8(PLAIN))
     }
 
     fn deserialize_i8<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        visitor.visit_i8(PLAIN as i8)
+        visitor.visit_i8(low_u8(PLAIN).cast_signed())
     }
 
     fn deserialize_i64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
@@ -268,7 +269,7 @@ impl<'de> Deserializer<'de> for &mut Maker<'_> {
         let turn = self.names.len().checked_sub(DEPTH_MAX).unwrap_or(self.shape);
         let index = turn % variants.len().max(1);
         self.names.push(name);
-        let made = visitor.visit_enum(Variant { maker: self, index: index as u32 });
+        let made = visitor.visit_enum(Variant { maker: self, index: len_u32(index) });
         self.names.pop();
         made
     }

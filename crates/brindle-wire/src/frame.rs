@@ -8,6 +8,7 @@
 
 use std::borrow::Cow;
 
+use brindle_stdx::cast::len_u32;
 use brindle_stdx::{crc, crc_append};
 use brindle_types::{Code, Fault, Pair, Role, SessionId, TargetId};
 use bytes::Bytes;
@@ -415,7 +416,7 @@ pub struct Frame {
 impl Frame {
     /// A frame without bulk.
     pub fn new(mut header: Header, body: Bytes) -> Frame {
-        header.body_len = body.len() as u32;
+        header.body_len = len_u32(body.len());
         header.body_crc = crc(&body);
         header.bulk_len = 0;
         header.bulk_crc = 0;
@@ -430,7 +431,7 @@ impl Frame {
 
     /// Adds bulk whose CRC32C over all parts is known already (combined from the checksums of its blocks).
     pub fn with_bulk_crc(mut self, bulk: Vec<Bytes>, sum: u32) -> Frame {
-        self.header.bulk_len = bulk.iter().map(Bytes::len).sum::<usize>() as u32;
+        self.header.bulk_len = len_u32(bulk.iter().map(Bytes::len).sum());
         self.header.bulk_crc = sum;
         self.bulk = bulk;
         self
@@ -459,9 +460,9 @@ impl Frame {
             return self;
         }
         self.body = [&self.body[..], &tail[..]].concat().into();
-        self.header.body_len = self.body.len() as u32;
+        self.header.body_len = len_u32(self.body.len());
         self.header.body_crc = crc(&self.body);
-        self.header.cache_updates_len = tail.len() as u32;
+        self.header.cache_updates_len = len_u32(tail.len());
         self
     }
 
@@ -472,9 +473,9 @@ impl Frame {
             return self;
         }
         self.body = [&self.body[..], &tail[..]].concat().into();
-        self.header.body_len = self.body.len() as u32;
+        self.header.body_len = len_u32(self.body.len());
         self.header.body_crc = crc_append(self.header.body_crc, &tail);
-        self.header.cache_updates_len = tail.len() as u32;
+        self.header.cache_updates_len = len_u32(tail.len());
         self
     }
 
@@ -489,7 +490,7 @@ impl Frame {
         };
         let job = JobTag::decode(&self.body[at..])?;
         self.body.truncate(at);
-        self.header.body_len = at as u32;
+        self.header.body_len = len_u32(at);
         self.header.body_crc = crc(&self.body);
         self.header.cache_updates_len = 0;
         Ok(Some(job))

@@ -68,8 +68,8 @@ impl JobTag {
         if !name.iter().copied().all(is_allowed) {
             return Err(wrong("its name has bytes that no name may have"));
         }
-        let mut tag =
-            JobTag { uid: u32::from_be_bytes(*uid), len: name.len() as u8, name: [0; NAME_BYTES_MAX] };
+        let len = u8::try_from(name.len()).expect("NAME_BYTES_MAX is below 256");
+        let mut tag = JobTag { uid: u32::from_be_bytes(*uid), len, name: [0; NAME_BYTES_MAX] };
         tag.name[..name.len()].copy_from_slice(name);
         Ok(tag)
     }

@@ -4,6 +4,16 @@
 //! reply body is the postcard form of `Result<...Resp, Fault>`. Bytes of files travel as bulk behind the body.
 //!
 //! Invariant: bytes never change without a version, a golden file and a sentence in [`version`].
+#![cfg_attr(
+    test,
+    allow(
+        clippy::cast_lossless,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_sign_loss,
+        reason = "tests choose their numbers"
+    )
+)]
 
 pub mod bb;
 pub mod cache_updates;

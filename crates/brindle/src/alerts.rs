@@ -2,6 +2,7 @@
 
 use brindle_manager::alerts::store::{AlertView, AlertsView, SilenceReq, SilenceView};
 use brindle_types::Result;
+use brindle_types::units::parse_duration_s;
 use serde_json::json;
 
 use crate::exit::Done;
@@ -63,17 +64,10 @@ pub struct SilenceArgs {
 }
 
 fn seconds(text: &str) -> std::result::Result<u64, String> {
-    let wrong = || "it is no time such as 90s, 30m, 2h or 7d".to_owned();
-    let unit = text.chars().last().ok_or_else(wrong)?;
-    let each = match unit {
-        's' => 1,
-        'm' => 60,
-        'h' => 3_600,
-        'd' => 86_400,
-        _ => return Err(wrong()),
-    };
-    let number: u64 = text.strip_suffix(unit).and_then(|n| n.parse().ok()).ok_or_else(wrong)?;
-    number.checked_mul(each).filter(|seconds| *seconds > 0).ok_or_else(wrong)
+    match parse_duration_s(text)? {
+        0 => Err("it must be at least 1 s".to_owned()),
+        seconds => Ok(seconds),
+    }
 }
 
 /// Runs the command.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use brindle_admin::job::{Event, Progress, Running};
 use brindle_types::Result;
-use brindle_types::units::format_bytes;
+use brindle_types::units::{format_bytes, round_down};
 
 use crate::exit;
 
@@ -103,7 +103,7 @@ fn describe(progress: &Progress, show: Show, elapsed: Duration) -> String {
     let Progress { subject, done_bytes, total_bytes, copied_bytes } = progress;
     let rate = *copied_bytes as f64 / elapsed.as_secs_f64().max(0.001);
     let left_s = total_bytes.saturating_sub(*done_bytes) as f64 / rate.max(1.0);
-    let (total, rate) = (format_bytes(*total_bytes), format_bytes(rate as u64));
+    let (total, rate) = (format_bytes(*total_bytes), format_bytes(round_down(rate)));
     match show {
         Show::Subjects | Show::Nothing => subject.clone(),
         Show::Whole => {

@@ -2,8 +2,7 @@
 
 use brindle_admin::limits::{LimitChanged, LimitView, LimitsView, parse_tbf};
 use brindle_host::users::user_name;
-use brindle_policy::values::duration;
-use brindle_types::units::parse_bytes;
+use brindle_types::units::{parse_bytes, parse_seconds};
 use brindle_types::{Code, Fault, Result};
 use brindle_wire::mds::quota::QuotaOwner;
 use brindle_wire::mgs::limit::{LimitAt, LimitChange, LimitOf, LimitRule, refusal};
@@ -180,7 +179,7 @@ fn bytes_per_s(text: &str) -> std::result::Result<u64, String> {
 }
 
 fn lifetime(text: &str) -> std::result::Result<u64, String> {
-    let seconds = duration(text)?;
+    let seconds = parse_seconds(text)?;
     match (1..=FOR_MAX_S).contains(&seconds) {
         true => Ok(seconds),
         false => Err("it must be 1 s to 366 d".to_owned()),

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use brindle_admin::document;
 use brindle_client::control::{Answer, Request};
+use brindle_stdx::cast::to_i64;
 use brindle_types::layout::{Component, EOF, STRIPE_SIZE_DEFAULT_BYTES};
 use brindle_types::units::format_bytes;
 use brindle_types::{Code, Fault, Ino, Layout, LayoutPolicy, Result, StripePolicy};
@@ -142,7 +143,7 @@ impl Part {
         part.stripe_size_bytes = component.stripe_size_bytes;
         part.generation = component.generation.counter;
         if let Some(first) = component.osts.first() {
-            part.stripe_count = component.osts.len() as i64;
+            part.stripe_count = to_i64(component.osts.len() as u64);
             part.start_ost = (*first).into();
             part.osts = component.osts.clone();
         }

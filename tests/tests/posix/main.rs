@@ -3,7 +3,13 @@
 //!
 //! The topics are those where file systems in user space go wrong: limits of names, links and renames, files without
 //! names, holes, times, permissions, lists, locks, mappings.
-
+#![allow(
+    clippy::cast_lossless,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    reason = "tests choose their numbers"
+)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod acl;

@@ -2,7 +2,13 @@
 //!
 //! `BRINDLE_TEST_DIRS=A:B` names the mounts; without it one local directory plays both, which checks the tests. The
 //! numbered promises are those of `docs/semantics.md`.
-
+#![allow(
+    clippy::cast_lossless,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    reason = "tests choose their numbers"
+)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod appends;

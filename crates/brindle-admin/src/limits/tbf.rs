@@ -1,124 +1,134 @@
 //! Rules in the text of Lustre's token bucket filter: `start NAME jobid={dd.0 iozone.500} rate=100`, `change NAME rate=200`, `stop NAME`.
+//!
+//! ```text
+//! rule   = [ "reg" ] ( "start" NAME who { "," who } rate | "change" NAME rate | "stop" NAME )
+//! who    = ( "jobid" | "uid" | "nid" ) "=" "{" WORD { ( " " | "," ) WORD } "}"
+//! rate   = "rate=" NUMBER
+//! ```
 
 use brindle_wire::mgs::limit::{LimitAt, LimitChange, LimitOf, LimitRule};
-
-/// Example for messages.
-const EXAMPLE: &str = "such as: start NAME jobid={dd.0 iozone.500} rate=100; change NAME rate=200; stop NAME";
+use winnow::ascii::{digit1, multispace0, multispace1};
+use winnow::combinator::{
+    alt, cut_err, delimited, empty, eof, fail, peek, preceded, repeat, separated, terminated,
+};
+use winnow::error::{ContextError, ModalResult, ParseError, StrContext, StrContextValue};
+use winnow::token::{take_till, take_while};
+use winnow::{ModalParser, Parser};
 
 /// Reads a rule; `at` are the targets that the parameter is of.
 pub fn parse(text: &str, at: LimitAt) -> Result<LimitChange, String> {
-    // Lustre has classes of requests in front: ordinary ones, and those of high priority.
-    let text = text.trim();
-    let text = text.strip_prefix("reg ").unwrap_or(text).trim_start();
-    if text.starts_with("hp ") {
-        return Err("requests that others wait for have no limit here: 'reg', or neither".to_owned());
-    }
-    let (verb, rest) = word(text);
-    let (name, rest) = word(rest);
-    if name.is_empty() {
-        return Err(format!("it is no rule, {EXAMPLE}"));
-    }
-    let name = name.to_owned();
-    match verb {
-        "start" => start(name, rest, at),
-        "change" => {
-            let (rate, rest) = rate(rest)?;
-            nothing_more(rest)?;
-            Ok(LimitChange::Rate { name, requests_per_s: Some(rate), bytes_per_s: None })
-        }
-        "stop" => {
-            nothing_more(rest)?;
-            Ok(LimitChange::Remove(name))
-        }
-        other => Err(format!("'{other}' is not start, change or stop, {EXAMPLE}")),
+    let mut rule = preceded(class, verb);
+    let change = rule.parse(text.trim()).map_err(|wrong| message(&wrong))?;
+    Ok(match change {
+        LimitChange::Add(rule) => LimitChange::Add(LimitRule { at, ..rule }),
+        other => other,
+    })
+}
+
+/// The word at which the text stops being a rule, and what is expected in its place.
+fn message(wrong: &ParseError<&str, ContextError>) -> String {
+    let found = wrong.input()[wrong.offset()..].split_whitespace().next();
+    let found = found.map_or_else(|| "nothing".to_owned(), |word| format!("'{word}'"));
+    let expected = wrong.inner().context().find_map(|context| match context {
+        StrContext::Expected(expected) => Some(expected),
+        _ => None,
+    });
+    match expected {
+        Some(expected) => format!("{found} stands where there must be {expected}"),
+        None => format!("{found} stands behind the end of the rule"),
     }
 }
 
-fn start(name: String, rest: &str, at: LimitAt) -> Result<LimitChange, String> {
-    let mut of = Vec::new();
-    let mut rest = rest;
-    loop {
-        let (expression, after) = expression(rest)?;
-        of.extend(expression);
-        rest = after.trim_start();
-        if let Some(after) = rest.strip_prefix(',') {
-            rest = after.trim_start();
-            continue;
-        }
-        if rest.starts_with('&') {
-            return Err("'&' is not possible: a limit is for jobs, for users or for hosts".to_owned());
-        }
-        break;
-    }
-    let (rate, rest) = rate(rest)?;
-    nothing_more(rest)?;
-    Ok(LimitChange::Add(LimitRule {
+fn expected(what: &'static str) -> StrContext {
+    StrContext::Expected(StrContextValue::Description(what))
+}
+
+/// Class of requests: Lustre has ordinary ones, and those of high priority.
+fn class(input: &mut &str) -> ModalResult<()> {
+    let urgent =
+        cut_err(fail::<_, (), _>.context(expected("'reg' or no class: urgent requests have no limit here")));
+    alt((keyword("reg"), (keyword("hp"), urgent).void(), empty)).parse_next(input)
+}
+
+fn verb(input: &mut &str) -> ModalResult<LimitChange> {
+    let start = (name, separated(1.., cut_err(who), (multispace0, ',', multispace0)), rate);
+    let start = start.map(|(name, of, requests): (_, Vec<Vec<LimitOf>>, _)| {
+        let at = LimitAt::Everywhere;
+        let (requests_per_s, bytes_per_s, ends_s) = (Some(requests), None, None);
+        LimitChange::Add(LimitRule { name, of: of.concat(), at, requests_per_s, bytes_per_s, ends_s })
+    });
+    let change = (name, rate).map(|(name, requests)| LimitChange::Rate {
         name,
-        of,
-        at,
-        requests_per_s: Some(rate),
+        requests_per_s: Some(requests),
         bytes_per_s: None,
-        ends_s: None,
-    }))
+    });
+    alt((
+        preceded(keyword("start"), cut_err(start)),
+        preceded(keyword("change"), cut_err(change)),
+        preceded(keyword("stop"), cut_err(name)).map(LimitChange::Remove),
+    ))
+    .context(expected("start, change or stop, such as: start NAME jobid={dd.0 iozone.500} rate=100"))
+    .parse_next(input)
 }
 
-/// `jobid={a b}`, and what follows.
-fn expression(text: &str) -> Result<(Vec<LimitOf>, &str), String> {
-    let (key, rest) = text.split_once('=').ok_or_else(|| format!("it names nobody, {EXAMPLE}"))?;
-    let key = key.trim();
-    let inner =
-        rest.trim_start().strip_prefix('{').ok_or_else(|| format!("there is no '{{' behind {key}="))?;
-    let (words, after) = inner.split_once('}').ok_or_else(|| format!("there is no '}}' behind {key}={{"))?;
-    let words = words.split([' ', ',']).filter(|word| !word.is_empty());
-    let of: Result<Vec<LimitOf>, String> = match key {
-        "jobid" => words.map(|job| Ok(LimitOf::Job(job.to_owned()))).collect(),
-        "uid" => words.map(user).collect(),
-        "nid" => words.map(host).collect(),
-        "gid" | "projid" | "opcode" => {
-            return Err(format!("limits do not go by {key}: jobid, uid and nid are possible"));
-        }
-        other => return Err(format!("'{other}' is not jobid, uid or nid")),
+/// A word of the grammar with the space that ends it.
+fn keyword<'a>(word: &'static str) -> impl ModalParser<&'a str, (), ContextError> {
+    (word, alt((multispace1, eof))).void()
+}
+
+fn name(input: &mut &str) -> ModalResult<String> {
+    let word = take_till(1.., char::is_whitespace).map(str::to_owned);
+    terminated(word, multispace0).context(expected("the name of a rule")).parse_next(input)
+}
+
+/// `jobid={a b}`.
+fn who(input: &mut &str) -> ModalResult<Vec<LimitOf>> {
+    let key = |key: &'static str| (key, multispace0, '=', multispace0);
+    let job = |job: &str| Some(LimitOf::Job(job.to_owned()));
+    let user = |uid: &str| uid.parse().ok().map(LimitOf::User);
+    // An address in Lustre's form, as hosts are known here.
+    let host = |nid: &str| {
+        let host = nid.split_once('@').map_or(nid, |(host, _)| host);
+        (!host.contains(['[', ']'])).then(|| LimitOf::Host(host.to_owned()))
     };
-    let of = of?;
-    if of.is_empty() {
-        return Err(format!("{key}={{}} names nobody"));
-    }
-    Ok((of, after))
+    let hosts = "hosts in braces, such as {10.0.0.7@tcp 10.0.1.*@tcp}; ranges in brackets are not possible";
+    alt((
+        preceded(key("jobid"), list(job, "jobs in braces, such as {dd.0 iozone.500}")),
+        preceded(key("uid"), list(user, "numbers of users in braces, such as {500 501}")),
+        preceded(key("nid"), list(host, hosts)),
+        refused("gid", "jobid={...}, uid={...} or nid={...}: limits do not go by gid"),
+        refused("projid", "jobid={...}, uid={...} or nid={...}: limits do not go by projid"),
+        refused("opcode", "jobid={...}, uid={...} or nid={...}: limits do not go by opcode"),
+    ))
+    .context(expected("jobid={...}, uid={...} or nid={...}"))
+    .parse_next(input)
 }
 
-fn user(text: &str) -> Result<LimitOf, String> {
-    text.parse().map(LimitOf::User).map_err(|_| format!("'{text}' is no number of a user"))
+/// A key of Lustre's that is refused; `what` is to stand in its place.
+fn refused<'a>(
+    key: &'static str,
+    what: &'static str,
+) -> impl ModalParser<&'a str, Vec<LimitOf>, ContextError> {
+    preceded(peek((key, multispace0, '=')), cut_err(fail.context(expected(what))))
 }
 
-/// An address in Lustre's form, as hosts are known here.
-fn host(nid: &str) -> Result<LimitOf, String> {
-    let host = nid.split_once('@').map_or(nid, |(host, _)| host);
-    if host.contains(['[', ']']) {
-        return Err(format!("ranges such as '{nid}' are not possible: name the hosts, or use *"));
-    }
-    Ok(LimitOf::Host(host.to_owned()))
+/// Words in braces, each of which `read` understands.
+fn list<'a>(
+    read: impl Fn(&'a str) -> Option<LimitOf>,
+    what: &'static str,
+) -> impl ModalParser<&'a str, Vec<LimitOf>, ContextError> {
+    let gap = || take_while(0.., [' ', ',']);
+    let word = take_till(1.., [' ', ',', '}']).verify_map(read);
+    cut_err(delimited(('{', gap()), repeat(1.., terminated(word, gap())), '}').context(expected(what)))
 }
 
-/// `rate=100`, and what follows.
-fn rate(text: &str) -> Result<(u64, &str), String> {
-    let (first, rest) = word(text);
-    let number = first.strip_prefix("rate=").ok_or_else(|| format!("there is no rate, {EXAMPLE}"))?;
-    let rate = number.parse().ok().filter(|rate| *rate > 0);
-    rate.map(|rate| (rate, rest))
-        .ok_or_else(|| format!("'{number}' is no rate: a whole number of requests a second, from 1"))
-}
-
-fn nothing_more(rest: &str) -> Result<(), String> {
-    match rest.trim() {
-        "" => Ok(()),
-        rest => Err(format!("'{rest}' is not understood")),
-    }
-}
-
-/// The first word, and what follows.
-fn word(text: &str) -> (&str, &str) {
-    let text = text.trim_start();
-    text.split_once(char::is_whitespace).unwrap_or((text, ""))
+/// `rate=100`.
+fn rate(input: &mut &str) -> ModalResult<u64> {
+    let number = digit1.parse_to().verify(|rate: &u64| *rate > 0);
+    let number = number.context(expected("a whole number of requests a second, from 1"));
+    preceded((multispace0, "rate="), cut_err(number))
+        .context(expected("a rate such as rate=100, or a comma and more jobs, users or hosts"))
+        .parse_next(input)
 }
 
 #[cfg(test)]
@@ -175,5 +185,31 @@ mod tests {
         ] {
             assert!(parsed(wrong).is_err(), "{wrong}");
         }
+    }
+    #[test]
+    fn a_refusal_names_the_word_and_what_must_stand_there() {
+        let message = |text: &str| parsed(text).expect_err(text);
+        assert_eq!(
+            message("begin a"),
+            "'begin' stands where there must be start, change or stop, such as: start NAME jobid={dd.0 iozone.500} rate=100"
+        );
+        assert_eq!(message("stop"), "nothing stands where there must be the name of a rule");
+        assert_eq!(
+            message("start a jobid={x}, gid={5} rate=1"),
+            "'gid={5}' stands where there must be jobid={...}, uid={...} or nid={...}: limits do not go by gid"
+        );
+        assert_eq!(
+            message("start a uid={500 ann} rate=1"),
+            "'ann}' stands where there must be numbers of users in braces, such as {500 501}"
+        );
+        assert_eq!(
+            message("start a jobid={x}&uid={5} rate=1"),
+            "'&uid={5}' stands where there must be a rate such as rate=100, or a comma and more jobs, users or hosts"
+        );
+        assert_eq!(
+            message("change a rate=0"),
+            "'0' stands where there must be a whole number of requests a second, from 1"
+        );
+        assert_eq!(message("stop a b"), "'b' stands behind the end of the rule");
     }
 }

@@ -13,6 +13,7 @@
 use std::io;
 use std::sync::Arc;
 
+use brindle_stdx::cast::to_usize;
 use brindle_stdx::codec;
 use brindle_stdx::disk::{Disk, OpenHow, parent, read_exact_at};
 use brindle_stdx::{DiskFile, crc, crc_append};
@@ -155,7 +156,7 @@ impl Reader {
         let cannot = |e: &io::Error| Fault::io(Code::BadBackup, "cannot read", path.to_owned(), e);
         let file = disk.open(path, OpenHow::ReadOnly).map_err(|e| cannot(&e))?;
         let len = file.len().map_err(|e| cannot(&e))?;
-        let mut head = [0; HEAD_BYTES as usize];
+        let mut head = [0; to_usize(HEAD_BYTES)];
         let is_one = read_exact_at(&*file, &mut head, 0).is_ok() && head.starts_with(MAGIC);
         if !is_one {
             return Err(bad(path, "it does not begin as a backup does".to_owned()));

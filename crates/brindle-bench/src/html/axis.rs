@@ -1,5 +1,8 @@
 //! Places of ticks, and numbers as labels.
 
+use brindle_stdx::cast::bounded_u32;
+use brindle_types::units::round_down;
+
 /// Steps between ticks: from 0 to at least `most`, about five of them, each 1, 2 or 5 times a power of ten.
 pub(super) fn ticks(most: f64) -> Vec<f64> {
     if !most.is_finite() || most <= 0.0 {
@@ -8,7 +11,7 @@ pub(super) fn ticks(most: f64) -> Vec<f64> {
     let raw = most / 5.0;
     let power = 10f64.powf(raw.log10().floor());
     let step = [1.0, 2.0, 5.0, 10.0].iter().map(|f| f * power).find(|s| *s >= raw).unwrap_or(raw);
-    let count = (most / step).ceil() as u32;
+    let count = bounded_u32(round_down((most / step).ceil()));
     (0..=count.max(1)).map(|n| f64::from(n) * step).collect()
 }
 

@@ -7,6 +7,8 @@ mod lines;
 
 use std::fmt::Write;
 
+use brindle_stdx::cast::to_i64;
+
 use crate::run::{Figure, Limit, Run, Sample, Unit};
 
 /// Colours of series, in order, for light and dark backgrounds; chosen to be told apart by colour-blind readers too.
@@ -220,7 +222,7 @@ fn escape(text: &str) -> String {
 
 /// `2026-11-22 10:54` of seconds since 1970.
 fn time(unix_seconds: u64) -> String {
-    let (days, second) = ((unix_seconds / 86_400) as i64, unix_seconds % 86_400);
+    let (days, second) = (to_i64(unix_seconds / 86_400), unix_seconds % 86_400);
     // Days are counted in eras of 400 years that begin on the first of March, so that leap days come last.
     let z = days + 719_468;
     let (era, day_of_era) = (z.div_euclid(146_097), z.rem_euclid(146_097));

@@ -10,7 +10,7 @@ pub(super) fn run(work: &Path, options: &Options, samples: &mut Samples<'_>) -> 
     let dir = work.join("meta");
     std::fs::create_dir(&dir)?;
     let paths: Vec<_> = (0..options.files).map(|n| dir.join(format!("file.{n}"))).collect();
-    let count = options.files as f64;
+    let count = f64::from(options.files);
     samples.time("create", "ops/s", count, || {
         for path in &paths {
             File::create_new(path)?;

@@ -17,7 +17,7 @@ fn size_of(n: u32) -> usize {
 pub(super) fn run(work: &Path, options: &Options, samples: &mut Samples<'_>) -> io::Result<()> {
     let root = work.join("tree");
     let data = vec![b'x'; 41_000];
-    let count = options.tree_files as f64;
+    let count = f64::from(options.tree_files);
     samples.time("tree write + fsync", "ops/s", count, || {
         for n in 0..options.tree_files {
             let dir = root.join(format!("d{}", n / FILES_PER_DIRECTORY));

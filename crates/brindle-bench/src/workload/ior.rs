@@ -4,6 +4,7 @@
 
 use std::path::PathBuf;
 
+use brindle_stdx::cast::to_usize;
 use brindle_types::Result;
 use serde::{Deserialize, Serialize};
 
@@ -86,7 +87,7 @@ fn transfers(spec: &Spec, job: &Job, rank: u32, mut each: impl FnMut(u64) -> Res
 fn write(spec: &Spec, job: &Job, halt: &Halt) -> Result<Done> {
     let (path, pattern) = (job.path(spec, spec.rank), job.pattern(spec, spec.rank));
     let file = files::open_write(&path, job.direct)?;
-    let mut buffer = Buffer::new(job.transfer_bytes as usize);
+    let mut buffer = Buffer::new(to_usize(job.transfer_bytes));
     let done = transfers(spec, job, spec.rank, |offset| {
         halt.check()?;
         pattern.fill(offset, buffer.bytes());
@@ -100,7 +101,7 @@ fn read(spec: &Spec, job: &Job, halt: &Halt) -> Result<Done> {
     let rank = if job.read_own { spec.rank } else { spec.next() };
     let (path, pattern) = (job.path(spec, rank), job.pattern(spec, rank));
     let file = files::open_read(&path, job.direct)?;
-    let mut buffer = Buffer::new(job.transfer_bytes as usize);
+    let mut buffer = Buffer::new(to_usize(job.transfer_bytes));
     transfers(spec, job, rank, |offset| {
         halt.check()?;
         files::read_at(&file, &path, buffer.bytes(), offset)?;

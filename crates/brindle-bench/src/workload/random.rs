@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use brindle_stdx::cast::to_usize;
 use brindle_types::Result;
 use brindle_types::units::GIB;
 use serde::{Deserialize, Serialize};
@@ -77,11 +78,11 @@ pub(crate) fn run(spec: &Spec, job: &Job, state: &mut State, phase: Phase, halt:
 fn fill(spec: &Spec, job: &Job, state: &mut State, halt: &Halt) -> Result<Done> {
     let path = path(spec);
     let file = files::open_write(&path, job.direct)?;
-    let mut buffer = Buffer::new(FILL_BYTES as usize);
+    let mut buffer = Buffer::new(to_usize(FILL_BYTES));
     let mut offset = 0;
     while offset < job.file_bytes {
         halt.check()?;
-        let len = FILL_BYTES.min(job.file_bytes - offset) as usize;
+        let len = to_usize(FILL_BYTES.min(job.file_bytes - offset));
         pattern(spec, 0).fill(offset, &mut buffer.bytes()[..len]);
         files::write_at(&file, &path, &buffer.bytes()[..len], offset)?;
         offset += len as u64;
@@ -95,7 +96,7 @@ fn fill(spec: &Spec, job: &Job, state: &mut State, halt: &Halt) -> Result<Done> 
 fn write(spec: &Spec, job: &Job, state: &mut State, halt: &Halt) -> Result<Done> {
     let path = path(spec);
     let file = files::open_write(&path, job.direct)?;
-    let mut buffer = Buffer::new(BLOCK_BYTES as usize);
+    let mut buffer = Buffer::new(to_usize(BLOCK_BYTES));
     state.repetition = state.repetition % 250 + 1;
     let generation = state.repetition;
     let mut done = Done::default();
@@ -105,7 +106,7 @@ fn write(spec: &Spec, job: &Job, state: &mut State, halt: &Halt) -> Result<Done>
         let block = state.next(state.generations.len() as u64);
         pattern(spec, generation).fill(block * BLOCK_BYTES, buffer.bytes());
         files::write_at(&file, &path, buffer.bytes(), block * BLOCK_BYTES)?;
-        state.generations[block as usize] = generation;
+        state.generations[to_usize(block)] = generation;
         done.operations += 1;
         done.bytes += BLOCK_BYTES;
     }
@@ -116,7 +117,7 @@ fn write(spec: &Spec, job: &Job, state: &mut State, halt: &Halt) -> Result<Done>
 fn read(spec: &Spec, job: &Job, state: &mut State, halt: &Halt) -> Result<Done> {
     let path = path(spec);
     let file = files::open_read(&path, job.direct)?;
-    let mut buffer = Buffer::new(BLOCK_BYTES as usize);
+    let mut buffer = Buffer::new(to_usize(BLOCK_BYTES));
     let mut done = Done::default();
     let end = Instant::now() + Duration::from_secs(job.seconds.into());
     while Instant::now() < end {
@@ -124,7 +125,7 @@ fn read(spec: &Spec, job: &Job, state: &mut State, halt: &Halt) -> Result<Done> 
         let block = state.next(state.generations.len() as u64);
         files::read_at(&file, &path, buffer.bytes(), block * BLOCK_BYTES)?;
         if spec.verify {
-            let generation = state.generations[block as usize];
+            let generation = state.generations[to_usize(block)];
             files::compare(&path, pattern(spec, generation), block * BLOCK_BYTES, buffer.bytes())?;
         }
         done.operations += 1;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use brindle_stdx::cast::bounded_u32;
 use brindle_types::{Code, Fault, Result};
 use serde::{Deserialize, Serialize};
 
@@ -234,7 +235,7 @@ pub fn archive(source: &Path, archive: &Path) -> Result<()> {
 /// The plan; `job` describes one copy, `entries_min` how many entries the tree must have at least.
 pub fn plans(job: Job, entries_min: u64, ranks: u32, setting: &Setting) -> Vec<Plan> {
     let copies = entries_min.div_ceil(job.entries.max(1)).clamp(1, u64::from(u32::MAX));
-    let job = Job { copies: copies as u32, ..job };
+    let job = Job { copies: bounded_u32(copies), ..job };
     let (entries, mounts) = (job.entries * copies, setting.dirs.len());
     vec![Plan {
         case: setting.case_name(&format!("{entries} entries"), mounts),

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::AsRawFd;
 
+use brindle_stdx::cast::len_u32;
 use brindle_wire::Cred;
 use tokio::net::UnixStream;
 
@@ -27,7 +28,7 @@ fn groups(stream: &UnixStream) -> io::Result<Vec<u32>> {
 /// `ERANGE` if there are more.
 fn groups_up_to(stream: &UnixStream, count_max: usize) -> io::Result<Vec<u32>> {
     let mut groups = vec![0_u32; count_max];
-    let mut len = (count_max * size_of::<u32>()) as libc::socklen_t;
+    let mut len: libc::socklen_t = len_u32(count_max * size_of::<u32>());
     // SAFETY: the buffer has `len` bytes, which the kernel is told and does not exceed; both outlive the call.
     let outcome = unsafe {
         libc::getsockopt(

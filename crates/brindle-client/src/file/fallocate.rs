@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use brindle_layout::ObjectRange;
 use brindle_stdx::BoxFuture;
+use brindle_stdx::cast::to_usize;
 use brindle_targets::Options;
 use brindle_types::layout::{FILE_SIZE_MAX_BYTES, INLINE_MAX_BYTES};
 use brindle_types::{Code, Fault, ObjectId, Stripe};
@@ -133,7 +134,7 @@ impl Client {
             // Beyond the limit an inline file has no bytes, however far a truncate has extended it.
             let end = end.min(INLINE_MAX_BYTES);
             if range.start < end {
-                let zeros = Bytes::from(vec![0; (end - range.start) as usize]);
+                let zeros = Bytes::from(vec![0; to_usize(end - range.start)]);
                 let write = WriteIn { offset: range.start, kill_suidgid, ..WriteIn::default() };
                 self.write_inline(ctx, handle, snapshot, &write, zeros).await?;
             }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use brindle_net::job;
+use brindle_stdx::cast::{bounded_u32, to_usize};
 use brindle_stdx::{BoxFuture, planted};
 use brindle_types::layout::FILE_SIZE_MAX_BYTES;
 use brindle_types::{Code, Fault, ObjectId};
@@ -148,7 +149,7 @@ impl Client {
             return Ok(Vec::new());
         }
         let have = data.len() as u64;
-        let bytes = data.slice(range.start.min(have) as usize..end.min(have) as usize);
+        let bytes = data.slice(to_usize(range.start.min(have))..to_usize(end.min(have)));
         let missing = end - range.start - bytes.len() as u64;
         Ok(std::iter::once(bytes).filter(|b| !b.is_empty()).chain(zeros(missing)).collect())
     }
@@ -232,7 +233,7 @@ impl Client {
     ) -> Option<Coming> {
         let this = self.this.upgrade().filter(|this| this.config.switches.readahead)?;
         let room = if is_piece { &self.pieces } else { &self.ahead };
-        let room = room.take((range.end - range.start) as usize)?;
+        let room = room.take(to_usize(range.end - range.start))?;
         let (inode, snapshot) = (inode.clone(), snapshot.clone());
         let fetching = job::carry(async move {
             match this.fetch(&inode, &snapshot, range, true).await {
@@ -285,7 +286,7 @@ impl Client {
             for piece in component.into_iter().flat_map(|component| part.range.pieces(component)) {
                 let at = (piece.object_offset - part.range.object_offset).min(part.bytes.len() as u64);
                 let until = (at + piece.len_bytes).min(part.bytes.len() as u64);
-                pieces.push((piece.file_offset, part.bytes.slice(at as usize..until as usize)));
+                pieces.push((piece.file_offset, part.bytes.slice(to_usize(at)..to_usize(until))));
             }
         }
         pieces.sort_by_key(|(file_offset, _)| *file_offset);
@@ -323,7 +324,7 @@ impl Client {
         let request = ReadReq {
             object: ObjectId::of(inode.ino, range.stripe),
             offset: range.object_offset,
-            len_bytes: range.len_bytes as u32,
+            len_bytes: bounded_u32(range.len_bytes),
             may_cache: mark,
             ticket: snapshot.ticket_for(range.stripe),
         };
@@ -357,6 +358,6 @@ fn zeros(len_bytes: u64) -> impl Iterator<Item = Bytes> {
     let step = ZEROS.len() as u64;
     (0..len_bytes.div_ceil(step)).map(move |n| {
         let len = step.min(len_bytes - n * step);
-        Bytes::from_static(&ZEROS[..len as usize])
+        Bytes::from_static(&ZEROS[..to_usize(len)])
     })
 }

@@ -1,5 +1,6 @@
 //! write: step 4, from `brindle-fuse/src/ops/write.rs` to [`super::scatter`]. Small files stay in the MDT.
 
+use brindle_stdx::cast::to_usize;
 use brindle_targets::Options;
 use brindle_types::layout::{FILE_SIZE_MAX_BYTES, INLINE_MAX_BYTES};
 use brindle_types::{Code, Fault};
@@ -88,7 +89,7 @@ impl Client {
     async fn write_at(&self, ctx: &Ctx, handle: &Handle, write: &WriteIn) -> Result<u64, Fault> {
         let room = FILE_SIZE_MAX_BYTES.checked_sub(write.offset).filter(|room| *room > 0);
         let room = room.ok_or_else(|| Fault::new(Code::TooLarge))?;
-        let data = write.data.slice(..write.data.len().min(room.min(usize::MAX as u64) as usize));
+        let data = write.data.slice(..write.data.len().min(to_usize(room)));
         let end = write.offset + data.len() as u64;
         let inode = &handle.inode;
         let rights = write.rights(ctx);

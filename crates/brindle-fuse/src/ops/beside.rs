@@ -11,6 +11,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use brindle_stdx::cast::to_usize;
 use brindle_types::Ino;
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -115,7 +116,7 @@ impl Beside {
                 let Some((at, len_bytes)) = written.filter(|(_, len_bytes)| *len_bytes > 0) else {
                     return Vec::new();
                 };
-                let data = write.data.slice(..write.data.len().min(len_bytes as usize));
+                let data = write.data.slice(..write.data.len().min(to_usize(len_bytes)));
                 return vec![Write { at: Some(at), data, answered: true, ..write }];
             }
             if write.answered && too_many > 0 {
@@ -139,8 +140,7 @@ impl Beside {
         shard.change(ino, |write| {
             let Some(own) = write.range().filter(|_| meets(&write)) else { return vec![write] };
             let part = |part: Range<u64>| {
-                let data =
-                    write.data.slice((part.start - own.start) as usize..(part.end - own.start) as usize);
+                let data = write.data.slice(to_usize(part.start - own.start)..to_usize(part.end - own.start));
                 Write { number: write.number, at: Some(part.start), data, answered: true }
             };
             let parts = [own.start..range.start.max(own.start), range.end.min(own.end)..own.end];
@@ -158,8 +158,8 @@ impl Beside {
             let both = own.start.max(range.start)..own.end.min(range.end);
             if both.start < both.end {
                 let whole = whole.get_or_insert_with(|| pages.to_vec());
-                whole[(both.start - at) as usize..(both.end - at) as usize].copy_from_slice(
-                    &write.data[(both.start - own.start) as usize..(both.end - own.start) as usize],
+                whole[to_usize(both.start - at)..to_usize(both.end - at)].copy_from_slice(
+                    &write.data[to_usize(both.start - own.start)..to_usize(both.end - own.start)],
                 );
             }
         }
@@ -167,7 +167,7 @@ impl Beside {
     }
 
     fn shard(&self, ino: Ino) -> &Mutex<Shard> {
-        &self.shards[ino.0 as usize % SHARDS]
+        &self.shards[to_usize(ino.0) % SHARDS]
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use brindle_stdx::cast::to_usize;
 use brindle_types::{Attr, FileType, Ino};
 use parking_lot::Mutex;
 
@@ -50,6 +51,6 @@ impl Known {
     }
 
     fn shard(&self, ino: Ino) -> &Mutex<BTreeMap<Ino, Attr>> {
-        &self.shards[ino.0 as usize % SHARDS]
+        &self.shards[to_usize(ino.0) % SHARDS]
     }
 }

@@ -7,7 +7,7 @@ use crate::reply::Reply;
 use crate::request::Lseek;
 
 pub(crate) async fn handle(client: &Client, op: Lseek) -> Result<Reply, Fault> {
-    let data = match op.whence as i32 {
+    let data = match op.whence.cast_signed() {
         libc::SEEK_DATA => true,
         libc::SEEK_HOLE => false,
         _ => return Err(Fault::new(Code::InvalidArgument)),

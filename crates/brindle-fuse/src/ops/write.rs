@@ -7,7 +7,7 @@ use crate::fs::{BrindleFs, Who};
 use crate::request::Write;
 
 pub(crate) async fn handle(fs: &BrindleFs, who: &Who, op: Write) -> Result<u64, Fault> {
-    let has = |flag: i32| op.flags & flag as u32 == flag as u32;
+    let has = |flag: i32| op.flags.cast_signed() & flag == flag;
     let write = WriteIn {
         offset: op.offset,
         // Writeback of a page knows its place; its open file is a guess of the kernel's.

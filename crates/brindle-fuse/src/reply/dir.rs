@@ -1,5 +1,6 @@
 //! The buffer of records that READDIR and READDIRPLUS are answered with.
 
+use brindle_stdx::cast::len_u32;
 use brindle_types::FileType;
 use bytes::Bytes;
 use zerocopy::IntoBytes;
@@ -60,7 +61,7 @@ impl DirBuffer {
         if let Some(entry) = plus {
             self.bytes.extend_from_slice(entry.as_bytes());
         }
-        let dirent = Dirent { ino, off: cookie, namelen: name.len() as u32, kind: kind.mode_bits() >> 12 };
+        let dirent = Dirent { ino, off: cookie, namelen: len_u32(name.len()), kind: kind.mode_bits() >> 12 };
         self.bytes.extend_from_slice(dirent.as_bytes());
         self.bytes.extend_from_slice(name);
         self.bytes.resize(end, 0);

@@ -249,7 +249,7 @@ fn statx(a: StatxIn) -> Op {
 }
 
 fn time(secs: u64, nanos: u32) -> Time {
-    Time { secs: secs as i64, nanos: nanos.min(999_999_999) }
+    Time { secs: secs.cast_signed(), nanos: nanos.min(999_999_999) }
 }
 
 fn setattr(a: SetattrIn) -> Setattr {
@@ -391,7 +391,7 @@ fn readdir(a: ReadIn, plus: bool) -> Op {
 impl LockKind {
     /// Kind for `F_RDLCK`, `F_WRLCK`, `F_UNLCK`.
     pub(crate) fn from_kernel(kind: u32) -> Option<LockKind> {
-        match kind as i32 {
+        match kind.cast_signed() {
             libc::F_RDLCK => Some(LockKind::Read),
             libc::F_WRLCK => Some(LockKind::Write),
             libc::F_UNLCK => Some(LockKind::Unlock),

@@ -5,6 +5,7 @@
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
+use brindle_stdx::cast::{from_i64, len_u32};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
@@ -53,7 +54,7 @@ impl Channel {
     /// A further descriptor of this connection, with a queue of its own.
     pub fn try_clone(&self) -> io::Result<Channel> {
         let fd = open_device()?;
-        let master: u32 = self.fd.as_raw_fd() as u32;
+        let master: u32 = self.fd.as_raw_fd().cast_unsigned();
         // SAFETY: the ioctl reads one u32, the number of an open descriptor, from the pointer.
         let done = unsafe { libc::ioctl(fd.as_raw_fd(), DEV_IOC_CLONE as libc::Ioctl, &raw const master) };
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(Channel { fd }) }
@@ -105,14 +106,14 @@ impl Channel {
 
     /// Writes an answer without a body.
     pub fn answer(&self, unique: u64, errno: i32) -> Result<(), Errno> {
-        let head = OutHeader { len: size_of::<OutHeader>() as u32, error: -errno, unique };
+        let head = OutHeader { len: len_u32(size_of::<OutHeader>()), error: -errno, unique };
         self.send(&[IoSlice::new(head.as_bytes())])
     }
 
     /// Writes a notification: its code and its parts. Waits until the kernel has acted on it.
     pub fn notify(&self, code: u32, parts: &[&[u8]]) -> Result<(), Errno> {
         let len = size_of::<OutHeader>() + parts.iter().map(|p| p.len()).sum::<usize>();
-        let head = OutHeader { len: len as u32, error: code as i32, unique: 0 };
+        let head = OutHeader { len: len_u32(len), error: code.cast_signed(), unique: 0 };
         let mut slices = vec![IoSlice::new(head.as_bytes())];
         slices.extend(parts.iter().map(|p| IoSlice::new(p)));
         self.send(&slices)
@@ -148,7 +149,7 @@ fn ended_by(error: Errno) -> Result<(), Ended> {
 
 fn now_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+    from_i64(now.tv_sec) * 1_000_000_000 + from_i64(now.tv_nsec)
 }
 
 impl AsRawFd for Channel {

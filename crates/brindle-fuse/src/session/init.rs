@@ -1,5 +1,6 @@
 //! The first exchange of a connection: which protocol version, which features, which sizes. Pure.
 
+use brindle_stdx::cast::{index, len_u32, low_u32};
 use brindle_types::{Code, Fault};
 
 use crate::abi::flags::init::*;
@@ -107,20 +108,23 @@ pub fn negotiate(offer: &InitIn, wanted: &Wanted, release: &str) -> Result<(Init
         PageInvalidation::OnSizeOrMtime => AUTO_INVAL_DATA,
     };
     let features = (FEATURES | invalidation) & offered;
-    let pages = (wanted.max_write_bytes as usize / PAGE_BYTES).clamp(1, u16::MAX as usize);
-    let agreed =
-        Negotiated { minor: offer.minor.min(MINOR), features, max_write_bytes: (pages * PAGE_BYTES) as u32 };
+    let pages = u16::try_from(index(wanted.max_write_bytes) / PAGE_BYTES).unwrap_or(u16::MAX).max(1);
+    let agreed = Negotiated {
+        minor: offer.minor.min(MINOR),
+        features,
+        max_write_bytes: len_u32(usize::from(pages) * PAGE_BYTES),
+    };
     let answer = InitOut {
         major: MAJOR,
         minor: agreed.minor,
         max_readahead: offer.max_readahead,
-        flags: features as u32,
+        flags: low_u32(features),
         flags2: (features >> 32) as u32,
         max_background: wanted.max_background,
         congestion_threshold: wanted.max_background / 4 * 3,
         max_write: agreed.max_write_bytes,
         time_gran: 1,
-        max_pages: pages as u16,
+        max_pages: pages,
         ..Default::default()
     };
     Ok((answer, agreed))

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use brindle_stdx::cast::low_u32;
 use brindle_types::{Code, Fault};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
 use rustix::mount::UnmountFlags;
@@ -187,7 +188,7 @@ struct FileHandle {
 const FILE_HANDLE_TYPE: i32 = 0x81;
 
 fn open_by_nodeid(root: &OwnedFd, nodeid: u64) -> io::Result<OwnedFd> {
-    let (nodeid_high, nodeid_low) = ((nodeid >> 32) as u32, nodeid as u32);
+    let (nodeid_high, nodeid_low) = ((nodeid >> 32) as u32, low_u32(nodeid));
     let mut handle = FileHandle {
         handle_bytes: 12,
         handle_type: FILE_HANDLE_TYPE,

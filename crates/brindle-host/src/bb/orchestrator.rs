@@ -12,6 +12,7 @@ use brindle_bb::directive::variable_of;
 use brindle_bb::life::{self, Event};
 use brindle_bb::pool::{Brick, GRANULE_DEFAULT_BYTES};
 use brindle_bb::{Access, Action, Buffer, CreateRequest, Goal, JobRequest, Phase, Pool, Slice, Swap};
+use brindle_stdx::cast::millis;
 use brindle_types::units::format_bytes;
 use brindle_types::{Code, Fault, Result};
 use parking_lot::Mutex;
@@ -664,7 +665,7 @@ pub(super) fn now_s() -> u64 {
 }
 
 fn now_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, millis)
 }
 
 /// Files are staged as the user of a job, and never as root.

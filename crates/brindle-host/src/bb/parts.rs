@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use brindle_bb::pool::Brick;
 use brindle_bb::{Buffer, Pool, Slice};
+use brindle_stdx::cast::len_u16;
 use brindle_types::{Code, Fault, Nid, Result, TargetId};
 use brindle_wire::bb::{MissingSlice, NodeSlicesReq, NodeSlicesResp, SliceOrder, SliceTarget, SlicesServed};
 
@@ -164,7 +165,7 @@ impl Actions<'_> {
                 Fault::new(Code::TargetDown).what("nobody says how much is free on").subject(name)
             })
         };
-        (0..slices.len() as u16).map(of).collect()
+        (0..len_u16(slices.len())).map(of).collect()
     }
 
     /// Has other hosts end and remove what they have of a buffer. Slices of bricks that have left the pool need nobody's word.

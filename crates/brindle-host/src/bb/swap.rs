@@ -13,6 +13,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use brindle_stdx::cast::to_usize;
 use brindle_types::units::format_bytes;
 use brindle_types::{Code, Fault, Result};
 
@@ -58,7 +59,7 @@ pub fn write_file(path: &Path, bytes: u64, stops: &dyn Fn() -> Option<Fault>) ->
             return Err(fault);
         }
         let now = left.min(PIECE_BYTES as u64);
-        file.write_all(&piece[..now as usize]).map_err(|e| cannot(&e))?;
+        file.write_all(&piece[..to_usize(now)]).map_err(|e| cannot(&e))?;
         left -= now;
     }
     file.sync_all().map_err(|e| cannot(&e))

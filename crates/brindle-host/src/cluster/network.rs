@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use brindle_stdx::crc;
+use brindle_types::units::round_down;
 use brindle_types::{Code, Fault, Result};
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
@@ -302,7 +303,7 @@ pub fn parse_rate(text: &str) -> std::result::Result<Option<u64>, String> {
         units.iter().find_map(|(name, unit)| Some((text.strip_suffix(name)?, unit))).ok_or_else(wrong)?;
     let bits = number.parse::<f64>().map_err(|_| wrong())? * unit;
     if (8e3..=1e12).contains(&bits) {
-        Ok(Some(bits as u64))
+        Ok(Some(round_down(bits)))
     } else {
         Err(format!("{text}: 8kbit to 1000gbit are possible"))
     }

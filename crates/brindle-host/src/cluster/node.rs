@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use brindle_admin::nearest::nearest;
 use brindle_auth::Mode;
+use brindle_stdx::cast::len_u16;
 use brindle_types::ids::DEFAULT_PORT;
 use brindle_types::{Code, Fault, Nid, Result, TargetId};
 use rustix::process::Signal;
@@ -348,7 +349,7 @@ pub fn host_ready(cluster: &mut Cluster, started: StartingHost, or_waiting: bool
         let dir = server.dir.display().to_string();
         let served = said.as_ref().and_then(|said| said.targets.iter().find(|target| target.dir == dir));
         let before = server.run.take().unwrap_or_else(|| Run::of(identity));
-        server.port = DEFAULT_PORT.saturating_add(n as u16);
+        server.port = DEFAULT_PORT.saturating_add(len_u16(n));
         server.run = Some(Run {
             identity,
             addresses: served.map_or(before.addresses, |target| vec![target.nid.clone()]),

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use brindle_stdx::cast::{len_u16, low_u16};
 use brindle_types::{Code, Fault, Result};
 use rustix::process::Signal;
 
@@ -125,9 +126,9 @@ fn is_free(port: u16) -> bool {
 fn free_ports() -> Result<Vec<u16>> {
     let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     let end: u16 = range.split_whitespace().next().and_then(|low| low.parse().ok()).unwrap_or(32_768);
-    let count = PORTS.len() as u16;
+    let count = len_u16(PORTS.len());
     let blocks = (end.saturating_sub(PORT_FIRST) / count).max(1);
-    let first = (std::process::id() % u32::from(blocks)) as u16;
+    let first = low_u16(std::process::id().into()) % blocks;
     let mut starts = (0..blocks).map(|n| PORT_FIRST + (first + n) % blocks * count);
     let start = starts.find(|start| (*start..start + count).all(is_free)).ok_or_else(|| {
         Fault::new(Code::ProcessFailed)

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use brindle_auth::Mode;
 use brindle_config::Superblock;
+use brindle_stdx::cast::len_u16;
 use brindle_types::ids::DEFAULT_PORT;
 use brindle_types::{Code, Fault, FsName, Nid, Result, Role, TargetId};
 
@@ -542,7 +543,7 @@ fn refuse_changes(cluster: &Cluster, dir: &Path, up: &Up) -> Result<()> {
 /// Adds the servers that are missing.
 fn wanted_servers(cluster: &mut Cluster, dir: &Path, up: &Up) -> Result<()> {
     let is_ost = |s: &&Server| s.target.role == Role::Ost;
-    let have = cluster.servers.iter().filter(is_ost).count() as u16;
+    let have = len_u16(cluster.servers.iter().filter(is_ost).count());
     let osts = up.osts.unwrap_or(if have == 0 { OSTS_DEFAULT } else { have });
     if osts < have {
         return Err(Fault::new(Code::BadArgument)

@@ -58,7 +58,7 @@ impl OwnerBlock {
         bytes[42..50].copy_from_slice(&self.process.to_be_bytes());
         bytes[50..66].copy_from_slice(&self.boot_id);
         let host = &self.host.as_bytes()[..self.host.len().min(HOST_MAX_BYTES)];
-        bytes[HOST_AT] = host.len() as u8;
+        bytes[HOST_AT] = u8::try_from(host.len()).expect("HOST_MAX_BYTES is below 256");
         bytes[HOST_AT + 1..HOST_AT + 1 + host.len()].copy_from_slice(host);
         let sum = crc(&bytes[..CRC_AT]);
         bytes[CRC_AT..].copy_from_slice(&sum.to_be_bytes());

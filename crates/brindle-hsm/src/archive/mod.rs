@@ -14,6 +14,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use brindle_stdx::cast::to_usize;
 use brindle_types::{ArchivedCopy, Attr, Code, Fault, Ino, Pair, Result};
 use bytes::Bytes;
 
@@ -228,7 +229,7 @@ impl Source {
             Source::Posix { file, path } => {
                 let (file, path) = (file.clone(), path.clone());
                 off_thread(move || {
-                    let mut bytes = vec![0; len as usize];
+                    let mut bytes = vec![0; to_usize(len)];
                     file.read_exact_at(&mut bytes, start).map_err(|e| {
                         Fault::io(Code::ArchiveFailed, "cannot read the copy", path.display().to_string(), &e)
                     })?;

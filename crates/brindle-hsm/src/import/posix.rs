@@ -230,7 +230,8 @@ impl Walk {
 }
 
 fn owned(meta: &Metadata) -> Owned {
-    let moment = |secs, nanos: i64| Moment { secs, nanos: nanos.clamp(0, 999_999_999) as u32 };
+    let moment =
+        |secs, nanos: i64| Moment { secs, nanos: u32::try_from(nanos).unwrap_or(0).min(999_999_999) };
     Owned {
         uid: meta.uid(),
         gid: meta.gid(),

@@ -6,6 +6,7 @@ use std::process::Stdio;
 use brindle_policy::plan::Chosen;
 use brindle_policy::{Action, Entry, Plan, Policy};
 use brindle_stdx::Mono;
+use brindle_stdx::cast::to_usize;
 use brindle_types::attr::Time;
 use brindle_types::{Code, Fault, Result};
 use brindle_wire::mds::getattr::GetattrReq;
@@ -84,7 +85,7 @@ impl Engine {
             }
         });
         let mut running =
-            futures_util::stream::iter(each).buffer_unordered(policy.parameters.threads as usize);
+            futures_util::stream::iter(each).buffer_unordered(to_usize(policy.parameters.threads));
         let mut outcome = Outcome::default();
         while let Some((chosen, ended)) = running.next().await {
             match ended {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use brindle_stdx::Mono;
 use brindle_types::Code;
+use brindle_types::units::round_down;
 
 use crate::cluster::Daemon;
 use crate::live::metrics::{Series, parse};
@@ -148,7 +149,7 @@ impl Watcher {
                 numbers.clocks_ahead_seconds.insert(called(daemon), series.value - clock_s);
             }
             "brindle_mds_hsm_agents" => {
-                numbers.tiering.entry(target()).or_default().agents = series.value as u64;
+                numbers.tiering.entry(target()).or_default().agents = round_down(series.value);
             }
             "brindle_mds_hsm_oldest_waiting_seconds" => {
                 numbers.tiering.entry(target()).or_default().oldest_seconds = series.value;
@@ -185,7 +186,7 @@ impl Watcher {
         for ((name, target), seen) in &self.counters {
             let Some(watched) = WATCHED.iter().find(|watched| watched.name == *name) else { continue };
             if seen.rose.is_some_and(|rose| now.ms_since(rose) < watched.stays_ms) {
-                let count = seen.value as u64;
+                let count = round_down(seen.value);
                 numbers.risen.push(Risen { code: watched.code, target: target.clone(), count });
             }
         }

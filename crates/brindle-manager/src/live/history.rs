@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use brindle_stdx::cast::{bounded_u32, from_i64, to_i64};
 use brindle_types::{Code, Fault, Result};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -188,7 +189,7 @@ impl History {
             let (ring, samples) =
                 Ring::open(&path, level.step_s, level.max as u64).map_err(|e| cannot(&e))?;
             level.ring = Some(ring);
-            let oldest = now_s.div_euclid(level.step_s) - level.max as i64;
+            let oldest = now_s.div_euclid(level.step_s) - to_i64(level.max as u64);
             // Samples of the future were written before the clock was set back.
             let numbered = samples.into_iter().map(|sample| (sample.at_s.div_euclid(level.step_s), sample));
             level.samples = numbered.filter(|(number, s)| *number > oldest && s.at_s <= now_s).collect();
@@ -256,8 +257,8 @@ impl History {
         let last = level.samples.last_key_value().map_or(0, |(number, _)| *number);
         let first = last - span.seconds / level.step_s;
         let samples: Vec<Sample> = level.samples.range(first + 1..).map(|(_, sample)| *sample).collect();
-        let together = ((span.seconds / level.step_s) as usize).div_ceil(SHOWN_MAX).max(1);
-        let step_s = (level.step_s * together as i64) as u32;
+        let together = from_i64(span.seconds / level.step_s).div_ceil(SHOWN_MAX as u64).max(1);
+        let step_s = bounded_u32(from_i64(level.step_s) * together);
         let numbers = samples.chunk_by(|a, b| {
             let number = |sample: &Sample| sample.at_s.div_euclid(i64::from(step_s));
             number(a) == number(b)

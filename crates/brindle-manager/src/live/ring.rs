@@ -14,6 +14,8 @@ use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
+use brindle_stdx::cast::{from_i64, low_u32, to_i64, to_usize};
+
 use super::history::{Metadata, Sample};
 
 const MAGIC: &[u8; 16] = b"brindle-history1";
@@ -49,7 +51,7 @@ impl Ring {
             ring.file.write_all_at(&header, 0)?;
             return Ok((ring, Vec::new()));
         }
-        let mut bytes = vec![0; slots as usize * SLOT_BYTES];
+        let mut bytes = vec![0; to_usize(slots) * SLOT_BYTES];
         ring.file.read_exact_at(&mut bytes, HEADER_BYTES)?;
         let slots = (0..).zip(bytes.chunks_exact(SLOT_BYTES));
         let samples = slots.filter_map(|(slot, bytes)| ring.decode(slot, bytes)).collect();
@@ -69,7 +71,7 @@ impl Ring {
     }
 
     fn slot(&self, at_s: i64) -> u64 {
-        at_s.div_euclid(self.step_s).rem_euclid(self.slots as i64) as u64
+        from_i64(at_s.div_euclid(self.step_s).rem_euclid(to_i64(self.slots)))
     }
 
     fn decode(&self, slot: u64, bytes: &[u8]) -> Option<Sample> {
@@ -92,7 +94,7 @@ impl Ring {
         header.extend((SLOT_BYTES as u64).to_le_bytes());
         let sum = checksum(u64::MAX, &header);
         header.extend(sum);
-        header.resize(HEADER_BYTES as usize, 0);
+        header.resize(to_usize(HEADER_BYTES), 0);
         header
     }
 }
@@ -152,7 +154,7 @@ fn sample(words: &[u64; NUMBERS]) -> Sample {
         used_bytes: words[14],
         total_bytes: words[15],
         daemons_heard: (words[16] >> 32) as u32,
-        daemons_asked: words[16] as u32,
+        daemons_asked: low_u32(words[16]),
     }
 }
 

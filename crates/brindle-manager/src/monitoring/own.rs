@@ -1,5 +1,7 @@
 //! The manager's own numbers: what it knows of the cluster, and how it does itself.
 
+use brindle_stdx::cast::to_i64;
+
 use crate::Manager;
 use crate::alerts::Severity;
 use crate::live::state::StateView;
@@ -28,7 +30,7 @@ pub fn text(manager: &Manager) -> String {
     daemons("daemons_asked", "Daemons that were asked for their numbers", last.daemons_asked);
     daemons("daemons_heard", "Daemons that told their numbers in time", last.daemons_heard);
     for severity in [Severity::Warning, Severity::Critical] {
-        let count = manager.alerts.active(severity) as i64;
+        let count = to_i64(manager.alerts.active(severity) as u64);
         registry
             .label("severity", severity.word())
             .gauge("alerts", "Alerts that go on, by urgency")
@@ -56,8 +58,8 @@ fn by_state<'a>(
     let found = found();
     for state in known {
         let count = found.iter().filter(|have| *have == state).count();
-        registry.label("state", *state).gauge(name, help).set(count as i64);
+        registry.label("state", *state).gauge(name, help).set(to_i64(count as u64));
     }
     let other = found.iter().filter(|have| !known.contains(have)).count();
-    registry.label("state", "other").gauge(name, help).set(other as i64);
+    registry.label("state", "other").gauge(name, help).set(to_i64(other as u64));
 }

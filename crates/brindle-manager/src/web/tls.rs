@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use brindle_host::identity::write_secret;
+use brindle_stdx::cast::to_i64;
 use brindle_types::{Code, Fault, Result};
 use rcgen::{CertificateParams, KeyPair};
 use rustls::ServerConfig;
@@ -69,8 +70,9 @@ pub fn load(protection: &Protection, dir: &Path, names: &[String], now_s: i64) -
 /// Whether a certificate of ours was made not long ago: its file says when.
 fn is_fresh(path: &Path, now_s: i64) -> bool {
     let made = std::fs::metadata(path).and_then(|file| file.modified()).ok();
-    let made_s =
-        made.and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok()).map(|since| since.as_secs() as i64);
+    let made_s = made
+        .and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok())
+        .map(|since| to_i64(since.as_secs()));
     made_s.is_some_and(|made_s| now_s - made_s < (DAYS - RENEW_DAYS) * SECONDS_A_DAY)
 }
 

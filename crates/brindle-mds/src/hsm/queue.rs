@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 
 use brindle_stdx::Mono;
+use brindle_stdx::cast::len_u32;
 use brindle_types::{HsmControl, HsmKind, Ino, Pair, Result};
 use brindle_wire::mds::hsm::{HsmAction, HsmAgent, HsmAttempt, HsmStatus};
 
@@ -319,7 +320,7 @@ impl Queue {
                 agent: *number,
                 host: agent.host.clone(),
                 archives: agent.archives.clone(),
-                current: self.held_by(*number).len() as u32,
+                current: len_u32(self.held_by(*number).len()),
                 ok: agent.ok,
                 errors: agent.errors,
             })

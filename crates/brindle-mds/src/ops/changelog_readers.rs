@@ -1,6 +1,7 @@
 //! changelog_register, changelog_deregister, changelog_clear, changelog_mask and changelog_info: who reads the changelog, and
 //! how far each reader is.
 
+use brindle_stdx::cast::from_i64;
 use brindle_types::changelog::reader_name;
 use brindle_types::{ChangeMask, Code, Fault, Result};
 use brindle_wire::Cred;
@@ -123,7 +124,7 @@ pub async fn handle_info(mdt: &Mdt, _call: &Call, req: ChangelogInfoReq) -> Resu
             name: reader.name.clone(),
             mask: reader.mask,
             cleared: reader.cleared,
-            idle_secs: t.now.secs.saturating_sub(reader.active.secs).max(0) as u64,
+            idle_secs: from_i64(t.now.secs.saturating_sub(reader.active.secs)),
         };
         Ok(ChangelogInfoResp {
             current: t.mdt().changelog().current(),

@@ -1,6 +1,7 @@
 //! hsm_take, hsm_progress and hsm_done: an agent pulls work, tells how far it is, and ends attempts.
 
 use brindle_stdx::Mono;
+use brindle_stdx::cast::bounded_u32;
 use brindle_types::hsm::{HSM_ARCHIVED, HSM_DIRTY, HSM_LOST};
 use brindle_types::{ArchivedCopy, Code, Fault, HsmKind, Ino, Pair, Result};
 use brindle_wire::mds::Empty;
@@ -42,7 +43,7 @@ pub async fn handle_take(mdt: &Mdt, call: &Call, req: HsmTakeReq) -> Result<HsmT
         }
         live.hsm.heard(req.agent, &req.host, &req.archives, now);
     }
-    let lease_ms = AGENT_LEASE_MS as u32;
+    let lease_ms = bounded_u32(AGENT_LEASE_MS);
     // The wait changes nothing, so a timeout loses nothing.
     let waiting = mdt.step(call, |t| match t.live().hsm.has_work(&req.archives) {
         true => Ok(()),

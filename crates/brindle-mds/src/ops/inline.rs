@@ -1,5 +1,6 @@
 //! Reads and writes of files whose bytes lie in the MDT.
 
+use brindle_stdx::cast::to_usize;
 use brindle_types::layout::INLINE_MAX_BYTES;
 use brindle_types::{Code, Fault, Ino, Result};
 use brindle_wire::mds::inline::{InlineReadReq, InlineReadResp, InlineWriteReq, InlineWriteResp};
@@ -74,10 +75,10 @@ fn write(t: &mut Txn<'_>, call: &Call, file: &mut Inode, offset: u64, req: &Inli
             .into());
     };
     let mut bytes = inline::get(t, file.ino)?.to_vec();
-    if bytes.len() < end as usize {
-        bytes.resize(end as usize, 0);
+    if bytes.len() < to_usize(end) {
+        bytes.resize(to_usize(end), 0);
     }
-    bytes[offset as usize..end as usize].copy_from_slice(&req.data);
+    bytes[to_usize(offset)..to_usize(end)].copy_from_slice(&req.data);
     inline::put(t, file.ino, &bytes);
     file.size_bytes = file.size_bytes.max(end);
     file.allocated_bytes = Inode::inline_allocation(bytes.len());

@@ -1,5 +1,6 @@
 //! open_ahead: handles for reading of small files that nobody writes, before a program opens them.
 
+use brindle_stdx::cast::to_usize;
 use brindle_types::{Code, Fault, Ino, Result};
 use brindle_wire::frame::BODY_MAX;
 use brindle_wire::mds::open::Access;
@@ -48,7 +49,7 @@ fn open(t: &mut Txn<'_>, call: &Call, ino: Ino, handle: u64, room: &mut usize) -
 pub(crate) fn bytes_at_most(file: &Inode) -> usize {
     let layout = file.file.as_ref().map(|body| &body.layout);
     let stripes: usize = layout.map_or(0, |layout| layout.components.iter().map(|c| 1 + c.osts.len()).sum());
-    FILE_BYTES_MAX + file.size_bytes as usize + stripes * STRIPE_BYTES_MAX
+    FILE_BYTES_MAX + to_usize(file.size_bytes) + stripes * STRIPE_BYTES_MAX
 }
 
 /// Answer to a request that is sent again.

@@ -1,6 +1,7 @@
 //! target_info: identity and state of the target.
 
 use brindle_kv::DurabilityMode;
+use brindle_stdx::cast::len_u32;
 use brindle_types::{Fault, Result};
 use brindle_wire::mds::session::TargetInfoResp;
 use brindle_wire::mgs::durability::{self, Mode};
@@ -21,7 +22,7 @@ pub async fn handle(mdt: &Mdt) -> Result<TargetInfoResp> {
         let live = mdt.live();
         let clients = live.sessions.values().filter(|s| !s.row.ended).count();
         let unserved = policy::unserved(&live.hsm, mdt.seams().wall().secs);
-        (live.recovering, live.hears_few, clients as u32, live.opens.count() as u64, unserved)
+        (live.recovering, live.hears_few, len_u32(clients), live.opens.count() as u64, unserved)
     };
     let (inodes, orphans, queued) = mdt
         .read(|t| {

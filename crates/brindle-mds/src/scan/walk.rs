@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use brindle_stdx::cast::len_u32;
 use brindle_types::attr::Time;
 use brindle_types::{Code, Fault, FileType, Ino, Result};
 use brindle_wire::mds::scan::{
@@ -177,7 +178,7 @@ impl<'a, R: Rows> Walk<'a, R> {
 
     /// Looks at the next entry; false at the end.
     fn step(&mut self) -> Result<bool> {
-        let depth = self.levels.len() as u32;
+        let depth = len_u32(self.levels.len());
         let Some(level) = self.levels.last_mut() else { return Ok(false) };
         self.path.truncate(level.path_bytes);
         if level.ahead.is_empty() && !level.is_read {

@@ -226,7 +226,7 @@ impl Credits {
         if header.priority == Priority::High {
             return vec![self.high.clone().acquire_owned().await.expect(NEVER_CLOSED)];
         }
-        let units = bytes_units(header).min(u64::from(self.bytes_units_max)) as u32;
+        let units = u32::try_from(bytes_units(header)).unwrap_or(u32::MAX).min(self.bytes_units_max);
         let request = self.requests.clone().acquire_owned().await.expect(NEVER_CLOSED);
         let bytes = self.bytes.clone().acquire_many_owned(units).await.expect(NEVER_CLOSED);
         vec![request, bytes]

@@ -2,6 +2,7 @@
 
 use std::os::fd::AsRawFd;
 
+use brindle_stdx::cast::len_u32;
 use socket2::{SockRef, Socket};
 use tokio::net::TcpStream;
 
@@ -20,7 +21,7 @@ impl Delivery for TcpDelivery {
     fn unacknowledged_ms(&self) -> u64 {
         // SAFETY: zeros are a value of this plain structure of numbers.
         let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
-        let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
+        let mut len: libc::socklen_t = len_u32(size_of::<libc::tcp_info>());
         let (to, fd) = ((&raw mut info).cast(), self.0.as_raw_fd());
         // SAFETY: the kernel writes at most `len` bytes to `info`.
         let done = unsafe { libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, to, &raw mut len) };

@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use brindle_stdx::arena::{self, ARENA_BYTES, Mapping};
 use brindle_stdx::buffers::POOLED_BYTES_MIN;
+use brindle_stdx::cast::len_u32;
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -205,7 +206,7 @@ impl Lender {
             drop(self.book.ends.lock());
             self.book.begun.notify_one();
         }
-        Some(Place { offset: U64::new(offset), slot: U32::new(slot as u32) })
+        Some(Place { offset: U64::new(offset), slot: U32::new(len_u32(slot)) })
     }
 }
 

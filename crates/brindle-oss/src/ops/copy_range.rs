@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use brindle_objects::slots::Turn;
 use brindle_objects::{ALL, Changed, ObjectStore, PunchOp, WriteOp};
+use brindle_stdx::cast::bounded_u32;
 use brindle_targets::Options;
 use brindle_types::layout::FILE_SIZE_MAX_BYTES;
 use brindle_types::{Code, Fault, Pair, Result, TargetId};
@@ -115,7 +116,7 @@ async fn source(oss: &Oss, req: &CopyRangeReq, offset: u64, len_bytes: u64) -> R
         return Ok((read.data, read.crc));
     }
     let question =
-        ReadReq { object: req.source, offset, len_bytes: len_bytes as u32, may_cache: false, ticket };
+        ReadReq { object: req.source, offset, len_bytes: bounded_u32(len_bytes), may_cache: false, ticket };
     read_from(oss, req.source_ost, &question).await
 }
 

@@ -7,6 +7,7 @@
 use std::sync::{Arc, Weak};
 
 use brindle_objects::{OtherCopies, WantedBlocks};
+use brindle_stdx::cast::bounded_u32;
 use brindle_stdx::{BoxFuture, Disk};
 use brindle_targets::replica::{CHANGE_LIMIT_MS, Link, NO_BULK, ReplicaRecord, kept};
 use brindle_types::{Code, Fault, Result};
@@ -161,7 +162,7 @@ fn tell(link: &Link, wanted: &WantedBlocks, fault: &Fault) {
 
 /// Bytes of a member, which verifies them.
 async fn read(link: &Link, wanted: &WantedBlocks) -> Result<Bytes> {
-    let len_bytes = wanted.len_bytes() as u32;
+    let len_bytes = bounded_u32(wanted.len_bytes());
     let request = ReplicaReadReq {
         attachment: link.attachment,
         object: wanted.object,
@@ -178,7 +179,7 @@ async fn whole_of_equal(link: &Link, wanted: &WantedBlocks) -> Result<Option<Byt
     let (from_block, blocks) = (wanted.blocks.start, wanted.blocks.end - wanted.blocks.start);
     // First of all, because a learner forgets an object that it cannot read when it is looked at.
     let request = ReplicaVerifyReq { attachment, object, from_block, blocks };
-    let (seen, _) = link.call(&request, NO_BULK, (blocks * 4) as u32, CHANGE_LIMIT_MS).await?;
+    let (seen, _) = link.call(&request, NO_BULK, bounded_u32(blocks * 4), CHANGE_LIMIT_MS).await?;
     if !seen.exists || seen.is_unreadable || !seen.damaged_blocks.is_empty() {
         return Ok(None);
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use brindle_objects::{ALL, RangeLock, ReadOut, Synced};
 use brindle_stdx::BoxFuture;
+use brindle_stdx::cast::bounded_u32;
 use brindle_targets::replica::{
     CHANGE_LIMIT_MS, GRANT_LIMIT_MS, Link, Links, NO_BULK, RENEW_EVERY_MS, Standing,
 };
@@ -250,9 +251,9 @@ impl Replica {
             Err(fault) if matches!(fault.code, Code::ObjectDamaged | Code::OstIo) => {}
             other => return other.map(|_| true),
         }
-        let request =
-            ReplicaReadReq { attachment: link.attachment, object, offset, len_bytes: len_bytes as u32 };
-        let (_, data) = link.call(&request, NO_BULK, len_bytes as u32, CHANGE_LIMIT_MS).await?;
+        let len_bytes = bounded_u32(len_bytes);
+        let request = ReplicaReadReq { attachment: link.attachment, object, offset, len_bytes };
+        let (_, data) = link.call(&request, NO_BULK, len_bytes, CHANGE_LIMIT_MS).await?;
         if data.is_empty() {
             return Ok(false);
         }

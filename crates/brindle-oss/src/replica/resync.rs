@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use brindle_objects::{ALL, RangeLock};
+use brindle_stdx::cast::{bounded_u32, len_u32, to_usize};
 use brindle_targets::replica::{CHANGE_LIMIT_MS, Link, Links, NO_BULK};
 use brindle_types::{Code, Fault, ObjectId, Pair, Result};
 use brindle_wire::mgs::replica::{MemberRole, ReplicaMember, Resync};
@@ -74,7 +75,7 @@ type Equalled = std::result::Result<(), Unequal>;
 
 /// Checksum of a block, counted from the first of `sums`.
 pub(crate) fn sum_at(sums: &Bytes, index: u64) -> u32 {
-    let at = index as usize * 4;
+    let at = to_usize(index) * 4;
     // Blocks behind the end of an object are zeros, and so are their checksums.
     sums.get(at..at + 4).and_then(|word| word.try_into().ok()).map_or(0, u32::from_le_bytes)
 }
@@ -157,7 +158,7 @@ impl Replica {
         blocks: u64,
     ) -> Result<(ReplicaLookResp, Bytes)> {
         let request = ReplicaLookReq { attachment: link.attachment, object, from_block, blocks };
-        let room = (blocks * 4) as u32;
+        let room = bounded_u32(blocks * 4);
         link.call(&request, NO_BULK, room, CHANGE_LIMIT_MS).await
     }
 
@@ -176,7 +177,7 @@ impl Replica {
         while let Some(from_block) = next.filter(|from_block| *from_block < first + count) {
             let blocks = VERIFY_BLOCKS_MAX.min(first + count - from_block);
             let request = ReplicaVerifyReq { attachment: link.attachment, object, from_block, blocks };
-            match link.call(&request, NO_BULK, (blocks * 4) as u32, CHANGE_LIMIT_MS).await {
+            match link.call(&request, NO_BULK, bounded_u32(blocks * 4), CHANGE_LIMIT_MS).await {
                 Ok((seen, _)) => {
                     damaged.extend(seen.damaged_blocks);
                     next = seen.next_data.filter(|next| *next > from_block);
@@ -346,8 +347,12 @@ impl Replica {
     async fn forget_extra(&self, oss: &Oss, link: &Link) -> Result<()> {
         let mut after = None;
         loop {
-            let request =
-                ReplicaListReq { attachment: link.attachment, after, limit: PAGE as u32, only_marked: false };
+            let request = ReplicaListReq {
+                attachment: link.attachment,
+                after,
+                limit: len_u32(PAGE),
+                only_marked: false,
+            };
             let (answer, _) = link.call(&request, NO_BULK, 0, CHANGE_LIMIT_MS).await?;
             for object in &answer.objects {
                 let lock = self.lock_of(*object);

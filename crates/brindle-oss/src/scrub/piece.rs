@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use brindle_objects::{ALL, DamagedBlock, Verified};
+use brindle_stdx::cast::bounded_u32;
 use brindle_targets::replica::{CHANGE_LIMIT_MS, Link, NO_BULK};
 use brindle_types::{Code, Fault, ObjectId, Result};
 use brindle_wire::oss::replica::{
@@ -532,5 +533,5 @@ async fn verify_on(
     blocks: u64,
 ) -> Result<(ReplicaVerifyResp, Bytes)> {
     let request = ReplicaVerifyReq { attachment: link.attachment, object, from_block, blocks };
-    link.call(&request, NO_BULK, (blocks * 4) as u32, CHANGE_LIMIT_MS).await
+    link.call(&request, NO_BULK, bounded_u32(blocks * 4), CHANGE_LIMIT_MS).await
 }

@@ -8,7 +8,7 @@ use brindle_admin::servers::Servers;
 use brindle_admin::top::{By, Look, TopRow, TopView};
 use brindle_stdx::Timestamp;
 use brindle_telemetry::log::rfc3339;
-use brindle_types::units::format_bytes;
+use brindle_types::units::{format_bytes, round_down};
 use brindle_types::{Code, Result};
 use clap::ValueEnum;
 
@@ -179,7 +179,7 @@ fn page(view: &TopView) -> String {
         "targets" => "TARGET",
         _ => "JOB",
     };
-    let per_second = |bytes: f64| format!("{}/s", format_bytes(bytes as u64));
+    let per_second = |bytes: f64| format!("{}/s", format_bytes(round_down(bytes)));
     let rows: Vec<Vec<String>> = view
         .rows
         .iter()

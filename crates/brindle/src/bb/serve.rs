@@ -9,6 +9,7 @@ use brindle_host::bb::{Config, Network, Orchestrator, server};
 use brindle_host::identity;
 use brindle_host::process::Said;
 use brindle_telemetry::panic;
+use brindle_types::units::parse_duration_s;
 use brindle_types::{Code, Fault, Result};
 
 use super::SocketArg;
@@ -66,17 +67,7 @@ pub struct Args {
 
 /// A time such as `90s`, `30min`, `24h` or `7d`.
 fn duration(text: &str) -> std::result::Result<Duration, String> {
-    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(end);
-    let factor_s = match unit {
-        "s" => 1,
-        "min" => 60,
-        "h" => 3600,
-        "d" => 86_400,
-        _ => return Err("write a number with s, min, h or d, such as 24h".to_owned()),
-    };
-    let number: u64 = number.parse().map_err(|e| format!("'{number}' is no number: {e}"))?;
-    number.checked_mul(factor_s).map(Duration::from_secs).ok_or_else(|| "it is too long".to_owned())
+    parse_duration_s(text).map(Duration::from_secs)
 }
 
 /// Runs until it is ended. The orchestrator may be killed at any time: work that has begun goes on at the next start.

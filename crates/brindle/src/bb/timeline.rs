@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use brindle_bb::Buffer;
 use brindle_host::bb::view::{StepView, steps};
+use brindle_stdx::cast::to_i64;
 
 use crate::rbh::date;
 
@@ -15,7 +16,7 @@ pub fn text(buffer: &Buffer) -> String {
     let Some(first) = steps.first() else {
         return format!("{name}: its steps were not noted; a release before this one has made it");
     };
-    let mut text = format!("{name}, allocated at {}:", date((first.at_ms / 1000) as i64));
+    let mut text = format!("{name}, allocated at {}:", date(to_i64(first.at_ms / 1000)));
     steps.iter().for_each(|step| text += &line(step, first.at_ms));
     text
 }

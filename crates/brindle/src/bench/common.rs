@@ -10,6 +10,7 @@ use brindle_bench::plan::{Plan, Setting};
 use brindle_bench::run::{Directory, Run};
 use brindle_bench::team::Launcher;
 use brindle_bench::{driver, stop};
+use brindle_stdx::cast::len_u32;
 use brindle_types::units::parse_bytes;
 use brindle_types::{Code, Fault, Result};
 use serde_json::{Value, json};
@@ -98,7 +99,7 @@ pub struct Ranks {
 impl Ranks {
     /// Number of ranks: as given, or one for each processor.
     pub fn count(&self) -> u32 {
-        self.ranks.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get() as u32))
+        self.ranks.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| len_u32(n.get())))
     }
 }
 

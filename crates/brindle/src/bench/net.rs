@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use brindle_bench::net::{self, Options, Server};
 use brindle_bench::stop;
+use brindle_stdx::cast::{bounded_u32, to_usize};
 use brindle_types::{Nid, Result};
 use serde_json::{Value, json};
 
@@ -59,7 +60,7 @@ fn bulk_size(text: &str) -> std::result::Result<u64, String> {
 pub fn run(args: &Args) -> Result<Done> {
     stop::listen();
     if let Some(nid) = &args.serve {
-        let server = Server::start(nid, BULK_MAX as usize)?;
+        let server = Server::start(nid, to_usize(BULK_MAX))?;
         eprintln!("listening at {}; end it with Ctrl-C", server.nid());
         server.wait();
         return Ok(Done::Ok);
@@ -67,7 +68,7 @@ pub fn run(args: &Args) -> Result<Done> {
     args.reports.check()?;
     let options = Options {
         in_flight: args.in_flight.clone(),
-        bulk_bytes: args.bulk_size as u32,
+        bulk_bytes: bounded_u32(args.bulk_size),
         time: Duration::from_secs(args.seconds),
         links: args.links as usize,
         repeat: args.repeat,

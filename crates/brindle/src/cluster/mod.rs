@@ -16,6 +16,7 @@ use brindle_config::etcd::settings::TlsTexts;
 use brindle_host::enrolment::{self, CONF_DIR, EtcdPlace, Init, own_address};
 use brindle_host::{move_config, need_root};
 use brindle_types::ids::DEFAULT_PORT;
+use brindle_types::units::parse_duration_s;
 use brindle_types::{Code, Fault, FsName, Result};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -194,11 +195,10 @@ pub struct TokenArgs {
 
 /// Seconds of `90s`, `30m`, `24h`, `7d`.
 fn lifetime_s(text: &str) -> std::result::Result<u64, String> {
-    let wrong = || format!("'{text}' is not a time such as 30m, 24h or 7d");
-    let units = [('s', 1), ('m', 60), ('h', 3600), ('d', 24 * 3600)];
-    let unit = units.iter().find(|(unit, _)| text.ends_with(*unit)).ok_or_else(wrong)?;
-    let number: u64 = text[..text.len() - 1].parse().map_err(|_| wrong())?;
-    number.checked_mul(unit.1).filter(|s| *s > 0).ok_or_else(wrong)
+    match parse_duration_s(text)? {
+        0 => Err("it must be at least 1 s".to_owned()),
+        seconds => Ok(seconds),
+    }
 }
 
 /// A cluster that was made.
@@ -326,7 +326,8 @@ mod tests {
     fn times_are_read_with_their_units() {
         assert_eq!(lifetime_s("30m"), Ok(1800));
         assert_eq!(lifetime_s("7d"), Ok(604_800));
-        for wrong in ["", "7", "d", "0h", "-1h", "1w", "99999999999999999999d", "1\u{e9}"] {
+        assert_eq!(lifetime_s("1w"), Ok(604_800));
+        for wrong in ["", "d", "0h", "-1h", "1x", "7", "99999999999999999999d", "1\u{e9}"] {
             assert!(lifetime_s(wrong).is_err(), "{wrong}");
         }
     }

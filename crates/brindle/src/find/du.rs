@@ -140,7 +140,7 @@ fn human(bytes: u64) -> String {
     const LETTERS: [&str; 7] = ["", "K", "M", "G", "T", "P", "E"];
     let mut letter = 0;
     while letter + 1 < LETTERS.len()
-        && (bytes as u128).div_ceil(1 << (10 * letter)) >= BLOCK_BYTES_DEFAULT.into()
+        && u128::from(bytes).div_ceil(1 << (10 * letter)) >= BLOCK_BYTES_DEFAULT.into()
     {
         letter += 1;
     }

@@ -5,7 +5,7 @@
 
 pub mod du;
 pub mod query;
-mod values;
+pub mod values;
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;

@@ -355,7 +355,7 @@ impl<'a> Parser<'a> {
         if let Word::Newer(of) = meaning {
             let path = std::path::Path::new(value);
             let meta = std::fs::symlink_metadata(path).map_err(|e| path_fault("cannot look at", path, &e))?;
-            let than = Time { secs: meta.mtime(), nanos: meta.mtime_nsec() as u32 };
+            let than = Time { secs: meta.mtime(), nanos: u32::try_from(meta.mtime_nsec()).unwrap_or(0) };
             return Ok(vec![Term::Test(Test::Newer { of, than })]);
         }
         let text = value.to_str().ok_or_else(|| wrong("it is not UTF-8".to_owned()))?;

@@ -1,43 +1,60 @@
 //! Values of predicates: numbers with a sign, sizes, ages, lists. Every refusal says what is possible.
 
 use brindle_types::FileType;
+use brindle_types::units::{size_unit, time_unit, whole};
 use brindle_wire::mds::scan::{LayoutKind, PermMatch, Range, Stamp, Test};
+use winnow::Parser;
+use winnow::ascii::{Caseless, oct_digit1};
+use winnow::combinator::{alt, empty, eof};
+use winnow::error::ContextError;
 
 /// Objection to a value.
 pub type Wrong = String;
 
+/// Seconds of a day.
+pub const DAY_S: u64 = 86_400;
+
 /// Comparison of a number: `+N`, `N`, `-N`.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Sign {
+pub enum Sign {
+    /// More than the number.
     More,
+    /// The number.
     Equal,
+    /// Less than the number.
     Less,
 }
 
-fn sign(text: &str) -> (Sign, &str) {
-    match text.as_bytes().first() {
-        Some(b'+') => (Sign::More, &text[1..]),
-        Some(b'-') => (Sign::Less, &text[1..]),
-        _ => (Sign::Equal, text),
-    }
+/// Grammar of a number with a sign.
+pub fn signed(input: &mut &str) -> winnow::Result<(Sign, u64)> {
+    let sign = alt(('+'.value(Sign::More), '-'.value(Sign::Less), empty.value(Sign::Equal)));
+    (sign, whole).parse_next(input)
 }
 
-fn number(text: &str) -> Option<u64> {
-    text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+/// Grammar of a number with a sign and a unit.
+fn measured<'a, U>(unit: U) -> impl Parser<&'a str, ((Sign, u64), u64), ContextError>
+where
+    U: Parser<&'a str, u64, ContextError>,
+{
+    (signed, unit)
 }
 
 /// Empty range.
 const NONE: Range = Range { min: 1, max: 0 };
 
-/// `+N`, `N`, `-N`.
-pub fn count(text: &str) -> Result<Range, Wrong> {
-    let (sign, digits) = sign(text);
-    let n = number(digits).ok_or("it is not a number such as 4, +4 (more) or -4 (less)")?;
-    Ok(match sign {
+/// The numbers that are more than `n`, equal to it or less.
+pub fn range((sign, n): (Sign, u64)) -> Range {
+    match sign {
         Sign::Equal => Range { min: n, max: n },
         Sign::More => n.checked_add(1).map_or(NONE, |min| Range { min, max: u64::MAX }),
         Sign::Less => n.checked_sub(1).map_or(NONE, |max| Range { min: 0, max }),
-    })
+    }
+}
+
+/// `+N`, `N`, `-N`.
+pub fn count(text: &str) -> Result<Range, Wrong> {
+    let wrong = |_| "it is not a number such as 4, +4 (more) or -4 (less)".to_owned();
+    signed.parse(text).map(range).map_err(wrong)
 }
 
 /// Number as [`count`] reads it; -1 stands for all OSTs, which a file asks for before it has any.
@@ -47,23 +64,12 @@ pub fn stripe_count(text: &str) -> Result<Range, Wrong> {
 
 /// `+N[ckMGTPE]` and the like: sizes are rounded up to whole units before they are compared.
 pub fn size(text: &str) -> Result<Range, Wrong> {
-    const WHAT: &str =
-        "it is not a size such as 1048576, +64k, -1G (b: 512 bytes; k, M, G, T, P, E: powers of 1024)";
-    let (sign, rest) = sign(text);
-    let split = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-    let (digits, unit) = rest.split_at(split);
-    let n = number(digits).ok_or(WHAT)?;
-    let unit: u64 = match unit.to_ascii_lowercase().as_str() {
-        "" | "c" => 1,
-        "b" => 512,
-        "k" => 1 << 10,
-        "m" => 1 << 20,
-        "g" => 1 << 30,
-        "t" => 1 << 40,
-        "p" => 1 << 50,
-        "e" => 1 << 60,
-        _ => return Err(WHAT.to_owned()),
+    let wrong = |_| {
+        "it is not a size such as 1048576, +64k, -1G (b: 512 bytes; k, M, G, T, P, E: powers of 1024)"
+            .to_owned()
     };
+    let unit = alt((Caseless("c").value(1), Caseless("b").value(512), size_unit, eof.value(1)));
+    let ((sign, n), unit) = measured(unit).parse(text).map_err(wrong)?;
     let end = n.checked_mul(unit).ok_or("it is larger than any file")?;
     Ok(match (sign, n) {
         (Sign::More, _) => end.checked_add(1).map_or(NONE, |min| Range { min, max: u64::MAX }),
@@ -76,20 +82,8 @@ pub fn size(text: &str) -> Result<Range, Wrong> {
 
 /// `-mtime`: whole units of age, days where none is named; the rest of a unit is ignored, as in find.
 pub fn age(of: Stamp, text: &str) -> Result<Test, Wrong> {
-    const WHAT: &str = "it is not an age such as 7 (days), +7, -12h (s, m, h, d, w, y)";
-    let (sign, rest) = sign(text);
-    let split = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-    let (digits, unit) = rest.split_at(split);
-    let n = number(digits).ok_or(WHAT)?;
-    let unit: u64 = match unit {
-        "s" => 1,
-        "m" => 60,
-        "h" => 3600,
-        "" | "d" => 86_400,
-        "w" => 7 * 86_400,
-        "y" => 365 * 86_400,
-        _ => return Err(WHAT.to_owned()),
-    };
+    let wrong = |_| "it is not an age such as 7 (days), +7, -12h (s, m, h, d, w, y)".to_owned();
+    let ((sign, n), unit) = measured(alt((time_unit, eof.value(DAY_S)))).parse(text).map_err(wrong)?;
     let (from, to) = (n.saturating_mul(unit), n.saturating_add(1).saturating_mul(unit));
     let (at_least_secs, below_secs) = match sign {
         Sign::More => (Some(to), None),
@@ -101,8 +95,8 @@ pub fn age(of: Stamp, text: &str) -> Result<Test, Wrong> {
 
 /// `-mmin`: minutes of age; N is the minute that ends with it, as in find.
 pub fn minutes(of: Stamp, text: &str) -> Result<Test, Wrong> {
-    let (sign, digits) = sign(text);
-    let n = number(digits).ok_or("it is not a number of minutes such as 30, +30 (older) or -30 (younger)")?;
+    let wrong = |_| "it is not a number of minutes such as 30, +30 (older) or -30 (younger)".to_owned();
+    let (sign, n) = signed.parse(text).map_err(wrong)?;
     let (from, to) = (n.saturating_sub(1).saturating_mul(60), n.saturating_mul(60));
     let (at_least_secs, below_secs) = match sign {
         Sign::More => (Some(to), None),
@@ -129,16 +123,18 @@ pub fn kinds(text: &str) -> Result<Vec<FileType>, Wrong> {
     text.split(',').map(kind).collect()
 }
 
+/// Grammar of permission bits and of how they are compared.
+fn mode(input: &mut &str) -> winnow::Result<(PermMatch, u16)> {
+    let how = alt(('-'.value(PermMatch::All), '/'.value(PermMatch::Any), empty.value(PermMatch::Exact)));
+    let bits = oct_digit1.verify_map(|digits| u16::from_str_radix(digits, 8).ok());
+    (how, bits.verify(|bits| *bits <= 0o7777)).parse_next(input)
+}
+
 /// `644` (exactly), `-644` (all of these), `/222` (any of these).
 pub fn perm(text: &str) -> Result<Test, Wrong> {
-    let (how, digits) = match text.as_bytes().first() {
-        Some(b'-') => (PermMatch::All, &text[1..]),
-        Some(b'/') => (PermMatch::Any, &text[1..]),
-        _ => (PermMatch::Exact, text),
-    };
-    let bits = u16::from_str_radix(digits, 8).ok().filter(|bits| *bits <= 0o7777);
-    let bits =
-        bits.ok_or("it is not an octal mode such as 644, -200 (all of these bits) or /022 (any of these)")?;
+    let wrong =
+        |_| "it is not an octal mode such as 644, -200 (all of these bits) or /022 (any of these)".to_owned();
+    let (how, bits) = mode.parse(text).map_err(wrong)?;
     Ok(Test::Perm { how, bits })
 }
 
@@ -168,7 +164,7 @@ pub fn layouts(text: &str) -> Result<Vec<LayoutKind>, Wrong> {
 
 /// A depth.
 pub fn depth(text: &str) -> Result<u32, Wrong> {
-    let n = number(text).ok_or("it is not a number of levels: 0 is the starting point itself")?;
+    let n = whole.parse(text).map_err(|_| "it is not a number of levels: 0 is the starting point itself")?;
     Ok(u32::try_from(n).unwrap_or(u32::MAX))
 }
 
@@ -176,31 +172,32 @@ pub fn depth(text: &str) -> Result<u32, Wrong> {
 mod tests {
     use super::*;
 
-    fn range(min: u64, max: u64) -> Result<Range, Wrong> {
+    fn between(min: u64, max: u64) -> Result<Range, Wrong> {
         Ok(Range { min, max })
     }
 
     #[test]
     fn sizes_are_rounded_up_to_their_unit() {
-        assert_eq!(size("10"), range(10, 10));
-        assert_eq!(size("+1M"), range((1 << 20) + 1, u64::MAX));
-        assert_eq!(size("-2k"), range(0, 1024));
-        assert_eq!(size("1k"), range(1, 1024));
-        assert_eq!(size("3b"), range(1025, 1536));
-        assert_eq!(size("0"), range(0, 0));
+        assert_eq!(size("10"), between(10, 10));
+        assert_eq!(size("+1M"), between((1 << 20) + 1, u64::MAX));
+        assert_eq!(size("-2k"), between(0, 1024));
+        assert_eq!(size("1k"), between(1, 1024));
+        assert_eq!(size("3b"), between(1025, 1536));
+        assert_eq!(size("0"), between(0, 0));
         assert_eq!(size("-0"), Ok(NONE));
-        for bad in ["", "k", "5Q", "1.5k", "16E", "++1"] {
+        assert_eq!(size("+1c"), between(2, u64::MAX));
+        for bad in ["", "k", "5Q", "1.5k", "16E", "++1", "1bb", "1 k", "+"] {
             assert!(size(bad).is_err(), "{bad}");
         }
     }
 
     #[test]
     fn numbers_have_signs() {
-        assert_eq!(count("4"), range(4, 4));
-        assert_eq!(count("+4"), range(5, u64::MAX));
-        assert_eq!(count("-4"), range(0, 3));
+        assert_eq!(count("4"), between(4, 4));
+        assert_eq!(count("+4"), between(5, u64::MAX));
+        assert_eq!(count("-4"), between(0, 3));
         assert_eq!(count("-0"), Ok(NONE));
-        assert_eq!(stripe_count("-1"), range(u64::MAX, u64::MAX));
+        assert_eq!(stripe_count("-1"), between(u64::MAX, u64::MAX));
         assert!(count("four").is_err());
     }
 
@@ -214,7 +211,8 @@ mod tests {
         assert_eq!(age_of("+1"), (Some(172_800), None));
         assert_eq!(age_of("-1"), (None, Some(86_400)));
         assert_eq!(age_of("-12h"), (None, Some(43_200)));
-        assert!(age(Stamp::Modify, "7x").is_err());
+        assert_eq!(age_of("2y"), (Some(2 * 365 * 86_400), Some(3 * 365 * 86_400)));
+        assert!(age(Stamp::Modify, "7x").is_err() && age(Stamp::Modify, "1d2h").is_err());
         let minute = minutes(Stamp::Modify, "5");
         assert_eq!(
             minute,
@@ -229,7 +227,9 @@ mod tests {
         assert_eq!(kinds("f,d"), Ok(vec![FileType::Regular, FileType::Directory]));
         assert!(kinds("D").is_err());
         assert_eq!(perm("-022"), Ok(Test::Perm { how: PermMatch::All, bits: 0o022 }));
-        assert!(perm("u=rwx").is_err());
+        for bad in ["u=rwx", "", "8", "10000", "-+7", "77777777777777"] {
+            assert!(perm(bad).is_err(), "{bad}");
+        }
         assert!(layouts("released").is_err());
     }
 }

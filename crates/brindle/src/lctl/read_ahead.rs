@@ -1,7 +1,7 @@
 //! Read-ahead of the kernel on a mount: a setting of the mount's backing device, which the kernel keeps as
 //! long as the mount exists.
 
-use brindle_types::units::parse_bytes;
+use brindle_types::units::{parse_bytes, round_down};
 use brindle_types::{Code, Fault, Result};
 
 /// Most that can be set.
@@ -36,8 +36,7 @@ fn mib(kib: u64) -> String {
 pub fn parse(text: &str) -> std::result::Result<u64, String> {
     let wrong = || format!("'{text}' is neither a number of MiB nor a size such as 512K");
     let bytes = match text.parse::<f64>() {
-        // The value is at most MAX_BYTES after the check below, far inside of what an f64 counts exactly.
-        Ok(mib) if mib.is_finite() && mib >= 0.0 => (mib * (KIB * KIB) as f64) as u64,
+        Ok(mib) if mib.is_finite() && mib >= 0.0 => round_down(mib * (KIB * KIB) as f64),
         Ok(_) => return Err(wrong()),
         Err(_) => parse_bytes(text).map_err(|_| wrong())?,
     };

@@ -1,7 +1,10 @@
 //! Owners, sizes and times as users write them, for `lfs quota`, `lfs setquota` and `brindle quota`.
 
+use brindle_types::units::{KIB, parse_seconds, size_unit, whole};
 use brindle_types::{Code, Fault, Result};
 use brindle_wire::mds::quota::QuotaOwner;
+use winnow::Parser;
+use winnow::combinator::{alt, eof};
 
 use brindle_host::users;
 
@@ -74,25 +77,9 @@ fn number(text: &str, what: &'static str, look_up: fn(&str) -> std::io::Result<O
 
 /// Seconds, or weeks, days, hours, minutes and seconds (`1w2d`, `30m`).
 pub fn parse_grace(text: &str) -> std::result::Result<u32, String> {
-    let wrong = || format!("'{text}' is no time: say 7d, 1w12h, or seconds as a number");
-    if let Ok(secs) = text.parse() {
-        return Ok(secs);
-    }
-    let (mut secs, mut digits) = (0_u64, String::new());
-    for c in text.chars() {
-        if c.is_ascii_digit() {
-            digits.push(c);
-            continue;
-        }
-        let unit = UNITS.iter().find(|(letter, _)| *letter == c).ok_or_else(wrong)?;
-        let number: u64 = digits.parse().map_err(|_| wrong())?;
-        secs = secs.saturating_add(number.saturating_mul(unit.1));
-        digits.clear();
-    }
-    if !digits.is_empty() || text.is_empty() {
-        return Err(wrong());
-    }
-    u32::try_from(secs).map_err(|_| format!("'{text}' is more than can be stored"))
+    let wrong = |_| format!("'{text}' is no time: say 7d, 1w12h, or seconds as a number");
+    let seconds = parse_seconds(text).map_err(wrong)?;
+    u32::try_from(seconds).map_err(|_| format!("'{text}' is more than can be stored"))
 }
 
 /// Units of time, longest first.
@@ -112,18 +99,13 @@ pub fn period(secs: u64) -> String {
 
 /// KiB, or bytes in a unit.
 pub fn parse_space(text: &str) -> std::result::Result<u64, String> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
-        "" | "k" => 10,
-        "m" => 20,
-        "g" => 30,
-        "t" => 40,
-        "p" => 50,
-        unit => return Err(format!("'{unit}' is no unit: k, m, g, t or p")),
-    };
-    let number: u64 =
-        digits.parse().map_err(|_| format!("'{text}' is no size: say 500g, or KiB as a number"))?;
-    let bytes = number.checked_mul(1 << shift);
+    let mut size = (whole, alt((size_unit, eof.value(KIB))));
+    let (number, unit): (u64, u64) =
+        size.parse(text).map_err(|wrong| match text.split_at(wrong.offset()) {
+            ("", _) => format!("'{text}' is no size: say 500g, or KiB as a number"),
+            (_, unit) => format!("'{unit}' is no unit: k, m, g, t or p"),
+        })?;
+    let bytes = number.checked_mul(unit);
     bytes.filter(|bytes| *bytes <= 1 << 62).ok_or_else(|| format!("'{text}' is more than can be stored"))
 }
 

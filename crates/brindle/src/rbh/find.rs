@@ -7,12 +7,19 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use brindle_admin::nearest::nearest;
+use brindle_admin::osts::ost_list;
 use brindle_policy::{Names, glob};
+use brindle_types::units::{size_unit, time_unit};
 use brindle_types::{Code, Fault, FileType, Result};
 use brindle_wire::mds::scan::{GLOB_BYTES_MAX, Range, Stamp, Term, Test};
+use winnow::Parser;
+use winnow::ascii::Caseless;
+use winnow::combinator::{alt, eof};
+use winnow::error::ContextError;
 
 use super::{Found, Known, Scan, not_here, start, status_of, type_of};
 use crate::exit::Done;
+use crate::find::values::{DAY_S, Sign, count, range, signed};
 use crate::format::runtime;
 use crate::policy::text::HostNames;
 use crate::print;
@@ -207,62 +214,41 @@ pub fn all_of(terms: Vec<Vec<Term>>) -> Vec<Term> {
     terms.into_iter().flatten().chain(std::iter::repeat_n(Term::And, ands)).collect()
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Sign {
-    More,
-    Less,
-    Equal,
-}
+/// Seconds of a year, as Robinhood counts them.
+const YEAR_S: u64 = 31_557_600;
 
-/// The sign, the number and what is behind it.
-fn number(text: &str) -> std::result::Result<(Sign, u64, &str), String> {
-    let (sign, rest) = match text.as_bytes().first() {
-        Some(b'+') => (Sign::More, &text[1..]),
-        Some(b'-') => (Sign::Less, &text[1..]),
-        _ => (Sign::Equal, text),
-    };
-    let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-    let n = rest[..end].parse().map_err(|_| format!("'{text}' is not a number such as 4, +4 or -4"))?;
-    Ok((sign, n, &rest[end..]))
-}
-
-fn range(sign: Sign, n: u64) -> Range {
-    match sign {
-        Sign::More => n.checked_add(1).map_or(Range { min: 1, max: 0 }, |min| Range { min, max: u64::MAX }),
-        Sign::Less => n.checked_sub(1).map_or(Range { min: 1, max: 0 }, |max| Range { min: 0, max }),
-        Sign::Equal => Range { min: n, max: n },
-    }
+/// A number with a sign and a unit, which `unit` reads; `units` are those that a message names.
+fn measured<'a, U>(unit: U, text: &'a str, units: &str) -> std::result::Result<(Sign, u64, u64), String>
+where
+    U: Parser<&'a str, u64, ContextError>,
+{
+    let ((sign, n), unit) =
+        (signed, unit).parse(text).map_err(|wrong| match text.split_at(wrong.offset()) {
+            (number, unit) if number.ends_with(|c: char| c.is_ascii_digit()) => {
+                format!("'{unit}' is no unit: {units}")
+            }
+            _ => format!("'{text}' is not a number such as 4, +4 or -4"),
+        })?;
+    Ok((sign, n, unit))
 }
 
 /// Bytes exactly, as Robinhood compares them.
 fn size(text: &str) -> std::result::Result<Range, String> {
-    let (sign, n, unit) = number(text)?;
-    let shift = match unit {
-        "" => 0,
-        "k" | "K" => 10,
-        "m" | "M" => 20,
-        "g" | "G" => 30,
-        "t" | "T" => 40,
-        "p" | "P" => 50,
-        other => return Err(format!("'{other}' is no unit: K, M, G, T or P")),
-    };
-    let bytes = n.checked_mul(1 << shift).ok_or("it is larger than any file")?;
-    Ok(range(sign, bytes))
+    let (sign, n, unit) = measured(alt((size_unit, eof.value(1))), text, "K, M, G, T or P")?;
+    let bytes = n.checked_mul(unit).ok_or("it is larger than any file")?;
+    Ok(range((sign, bytes)))
 }
 
-fn age(of: Stamp, text: &str, unit_secs: Option<u64>) -> std::result::Result<Test, String> {
-    let (sign, n, unit) = number(text)?;
-    let secs = match (unit_secs, unit) {
-        (Some(secs), "") => secs,
-        (Some(_), other) => return Err(format!("'{other}' behind the number: this option has its unit")),
-        (None, "s") => 1,
-        (None, "m") => 60,
-        (None, "h") => 3600,
-        (None, "" | "d") => 86_400,
-        (None, "y") => 31_557_600,
-        (None, other) => return Err(format!("'{other}' is no unit: s, m, h, d or y")),
+/// An age in units of `unit_s`; in a unit that the text may name where there is none.
+fn age(of: Stamp, text: &str, unit_s: Option<u64>) -> std::result::Result<Test, String> {
+    let (sign, n, unit_s) = match unit_s {
+        Some(unit_s) => measured(eof.value(unit_s), text, "this option has its unit")?,
+        None => {
+            let year = Caseless("y").value(YEAR_S);
+            measured(alt((year, time_unit, eof.value(DAY_S))), text, "s, m, h, d or y")?
+        }
     };
-    let age = n.checked_mul(secs).ok_or("it is longer than anything")?;
+    let age = n.checked_mul(unit_s).ok_or("it is longer than anything")?;
     let next = age.saturating_add(1);
     let (at_least_secs, below_secs) = match sign {
         Sign::More => (Some(next), None),
@@ -272,20 +258,7 @@ fn age(of: Stamp, text: &str, unit_secs: Option<u64>) -> std::result::Result<Tes
     Ok(Test::Age { of, at_least_secs, below_secs })
 }
 
-/// `3,5-8`.
-fn osts(text: &str) -> std::result::Result<Vec<u16>, String> {
-    let wrong = || format!("'{text}' is not a set of OSTs such as 2 or 3,5-8");
-    let mut all = Vec::new();
-    for part in text.split(',') {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last): (u16, u16) =
-            (first.parse().map_err(|_| wrong())?, last.parse().map_err(|_| wrong())?);
-        all.extend(first..=last);
-    }
-    Ok(all)
-}
-
-struct Parser<'a> {
+struct QueryParser<'a> {
     words: std::slice::Iter<'a, OsString>,
     query: Query,
     is_not: bool,
@@ -293,7 +266,7 @@ struct Parser<'a> {
 
 impl Query {
     fn parse(words: &[OsString]) -> Result<Query> {
-        let mut parser = Parser { words: words.iter(), query: Query::default(), is_not: false };
+        let mut parser = QueryParser { words: words.iter(), query: Query::default(), is_not: false };
         while let Some(word) = parser.words.next() {
             parser.word(word)?;
         }
@@ -304,7 +277,7 @@ impl Query {
     }
 }
 
-impl Parser<'_> {
+impl QueryParser<'_> {
     fn word(&mut self, word: &OsStr) -> Result<()> {
         let text = word.to_string_lossy();
         if text == "!" {
@@ -408,14 +381,11 @@ fn test(word: Word, value: &str) -> Result<std::result::Result<Test, String>> {
             Err(format!("more than {GLOB_BYTES_MAX} letters"))
         }
         Word::Name { fold_case } => Ok(Test::Name { glob: value.as_bytes().to_vec(), fold_case }),
-        Word::Links => number(value).and_then(|(sign, n, rest)| match rest {
-            "" => Ok(Test::Links(range(sign, n))),
-            _ => Err(format!("'{value}' is not a number such as 4, +4 or -4")),
-        }),
+        Word::Links => count(value).map(Test::Links),
         Word::Age(of) => age(of, value, None),
         Word::Minutes(of) => age(of, value, Some(60)),
         Word::Seconds(of) => age(of, value, Some(1)),
-        Word::Ost => osts(value).map(Test::Ost),
+        Word::Ost => ost_list(value).map(Test::Ost),
         Word::Pool => value.parse().map(Test::Pool),
         _ => Err("it takes no value".to_owned()),
     })
@@ -589,7 +559,7 @@ mod tests {
         assert_eq!(age("3s"), (Some(3), Some(4)));
         assert_eq!(size("-1M"), Ok(Range { min: 0, max: (1 << 20) - 1 }));
         assert_eq!(size("5"), Ok(Range { min: 5, max: 5 }));
-        assert_eq!(osts("3,5-7"), Ok(vec![3, 5, 6, 7]));
+        assert_eq!(ost_list("3,5-7"), Ok(vec![3, 5, 6, 7]));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use brindle_mds::hsm::queue::Queue as HsmQueue;
 use brindle_net::Fair;
 use brindle_net::usage::Usage;
 use brindle_stdx::Clock as _;
+use brindle_stdx::cast::low_u32;
 use brindle_telemetry::{Kind, Registry};
 use brindle_types::HsmKind;
 use brindle_wire::Op;
@@ -83,7 +84,7 @@ pub fn mds(registry: &Registry, handle: &Arc<brindle_mds::Handle>) {
     let help =
         "Sessions that the MDT has ended since it started: their clients were silent, or have begun again";
     // The lower half of the version counts the sessions that were ended in this term.
-    let read = move || f64::from(ended.mdt().fences_version() as u32);
+    let read = move || f64::from(low_u32(ended.mdt().fences_version()));
     registry.read("sessions_ended", help, Kind::Counter, read);
     tiering(&registry, handle);
     let osts = |name: &str, help: &str, get: fn(&Candidate, u64) -> bool| {

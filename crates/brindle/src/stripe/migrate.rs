@@ -8,7 +8,7 @@ use brindle_admin::migrate::{Moved, Pace, Plan, migrate as migrate_file};
 use brindle_admin::paths::{self, PathView};
 use brindle_host::control::MountHere;
 use brindle_stdx::Seams;
-use brindle_types::units::format_bytes;
+use brindle_types::units::{format_bytes, round_down};
 use brindle_types::{Code, Fault, LayoutPolicy, Result};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -141,7 +141,7 @@ fn describe(moved: &Moved) -> String {
     match moved.copied_bytes {
         0 => format!("{}: nothing to move", name),
         bytes => {
-            let rate = (bytes as f64 / (moved.milliseconds.max(1) as f64 / 1000.0)) as u64;
+            let rate = round_down(bytes as f64 / (moved.milliseconds.max(1) as f64 / 1000.0));
             format!("{}: {} moved, {}/s", name, format_bytes(bytes), format_bytes(rate))
         }
     }

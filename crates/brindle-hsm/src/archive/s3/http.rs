@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brindle_stdx::Seams;
+use brindle_stdx::cast::to_usize;
 use brindle_types::{Code, Fault, Result};
 use http_body_util::{BodyExt, Limited};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
@@ -35,7 +36,7 @@ const SLOWEST_BYTES_PER_MS: u64 = 128;
 /// Connections that are kept without use are closed after this.
 const IDLE_LIMIT: Duration = Duration::from_secs(20);
 /// Largest answer: a range, or a list of 1000 keys.
-const ANSWER_BYTES_MAX: usize = RANGE_BYTES as usize + (4 << 20);
+const ANSWER_BYTES_MAX: usize = to_usize(RANGE_BYTES) + (4 << 20);
 
 /// Makes connections for the store.
 #[derive(Clone)]

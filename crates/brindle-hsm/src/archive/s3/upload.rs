@@ -4,6 +4,7 @@ use bytes::Bytes;
 use object_store::path::Path;
 use object_store::{ObjectStoreExt, PutPayloadMut, WriteMultipart};
 
+use brindle_stdx::cast::to_usize;
 use brindle_types::{Code, Fault, Result};
 
 use super::super::{CopyName, Whole};
@@ -41,7 +42,7 @@ fn failed(bucket: &Bucket, key: &Path, e: &object_store::Error) -> Fault {
 
 /// Parts of an object that are on their way at once: with large parts fewer, so that memory stays bounded.
 fn parts_at_once(part_bytes: u64) -> usize {
-    ((PART_BYTES_MIN * PARTS_AT_ONCE as u64 / part_bytes) as usize).max(1)
+    to_usize(PART_BYTES_MIN * PARTS_AT_ONCE as u64 / part_bytes).max(1)
 }
 
 /// The server has put the parts together: to what length?
@@ -63,7 +64,7 @@ impl Upload {
             let key = bucket.key(&name, DATA);
             let begun = bucket.store.put_multipart(&key).await;
             let begun = begun.map_err(|e| bucket.failed("cannot make a copy in the archive:", &key, &e))?;
-            State::Parts(WriteMultipart::new_with_chunk_size(begun, part_bytes(size_bytes) as usize))
+            State::Parts(WriteMultipart::new_with_chunk_size(begun, to_usize(part_bytes(size_bytes))))
         };
         let parts_at_once = parts_at_once(part_bytes(size_bytes));
         Ok(Upload { bucket, name, state, parts_at_once })
