@@ -10,6 +10,7 @@ import fs from 'node:fs';
 import path from 'node:path';
 import { chromium } from 'playwright-core';
 import { buffers } from './pages/buffers.mjs';
+import { help } from './pages/help.mjs';
 import { settings } from './pages/settings.mjs';
 import { tiering } from './pages/tiering.mjs';
 import { usage } from './pages/usage.mjs';
@@ -253,6 +254,7 @@ async function main() {
   await usage(tools);
   await buffers(tools);
   await settings(tools);
+  await help(tools);
   for (const [title, name] of [['Servers', 'servers'], ['Tasks', 'tasks'], ['Audit log', 'audit'], ['Users', 'users']]) {
     await goTo(title);
     await page.getByRole('heading', { name: title }).waitFor();
