@@ -10,6 +10,7 @@ import fs from 'node:fs';
 import path from 'node:path';
 import { chromium } from 'playwright-core';
 import { buffers } from './pages/buffers.mjs';
+import { help } from './pages/help.mjs';
 import { settings } from './pages/settings.mjs';
 import { tiering } from './pages/tiering.mjs';
 import { usage } from './pages/usage.mjs';
@@ -253,6 +254,7 @@ async function main() {
   await usage(tools);
   await buffers(tools);
   await settings(tools);
+  await help(tools);
   for (const [title, name] of [['Servers', 'servers'], ['Tasks', 'tasks'], ['Audit log', 'audit'], ['Users', 'users']]) {
     await goTo(title);
     await page.getByRole('heading', { name: title }).waitFor();
@@ -292,7 +294,7 @@ async function main() {
   await row.getByText('active').waitFor();
   await axe('the targets in light');
   await page.setViewportSize({ width: 1920, height: 1080 });
-  for (const [title, name] of [['HSM and policies', 'tiering'], ['Usage and quotas', 'usage'], ['Burst buffers', 'buffers']]) {
+  for (const [title, name] of [['HSM and policies', 'tiering'], ['Usage and quotas', 'usage'], ['Burst buffers', 'buffers'], ['Benchmarks', 'benchmarks'], ['Support', 'support']]) {
     await goTo(title);
     await page.getByRole('heading', { name: title, level: 1 }).waitFor();
     if (name !== 'buffers') await page.locator('tbody tr').first().waitFor();
@@ -319,6 +321,10 @@ async function main() {
   await goTo('HSM and policies');
   await page.locator('tr[data-policy]').first().waitFor();
   check('a viewer can archive nothing and switch no policy', (await page.getByRole('button', { name: 'Archive files' }).isDisabled()) && (await page.getByRole('button', { name: 'Switch off' }).first().isDisabled()));
+  check('a viewer does not see the text of policies', await page.getByRole('button', { name: 'Show the text' }).isDisabled());
+  await goTo('Benchmarks');
+  await page.getByRole('table', { name: 'Figures of run' }).waitFor();
+  check('a viewer sees benchmarks and runs none', await page.getByRole('button', { name: 'Measure' }).isDisabled());
   await goTo('Usage and quotas');
   await page.locator('tr[data-owner]').first().waitFor();
   check('a viewer can set no limit', (await page.getByRole('button', { name: 'Set limits of' }).first().isDisabled()) && (await page.getByRole('button', { name: 'Look again' }).isDisabled()));
@@ -326,7 +332,9 @@ async function main() {
 
   check('the page asked nobody but the manager', foreign.length === 0, foreign.join(' '));
   // Refusals that the test asked for, and an orchestrator that does not run, are noted by the browser.
-  const unexpected = errors.filter((text) => !/status of (401|404|503)/.test(text));
+  const unexpected = errors.filter((text) => !/status of (400|401|404|503)/.test(text));
+  const refused = errors.filter((text) => text.includes('status of 400')).length;
+  check('what is refused as wrong are the two directories of benchmarks', refused === 2, refused);
   check('the browser notes no errors', unexpected.length === 0, unexpected.join('\n'));
   await browser.close();
 }

@@ -11,7 +11,12 @@ use crate::run::Cmd;
 /// Longest time for getting packages, of one build, and of the walk.
 const NPM_SECS_MAX: u64 = 300;
 const BUILD_SECS_MAX: u64 = 120;
-const WALK_SECS_MAX: u64 = 420;
+const WALK_SECS_MAX: u64 = 900;
+/// Answers of the program in place of `smartctl`, and of the site's own program: this machine may have neither.
+const SMARTCTL: &str = r#"#!/bin/sh
+echo '{"model_name": "Disk of a test", "serial_number": "T3ST", "smart_status": {"passed": true}, "temperature": {"current": 41}}'
+"#;
+const SITE_PROGRAM: &str = "#!/bin/sh\necho '{\"fan_1\": \"turns\"}'\n";
 /// Size of each target.
 const TARGET_SIZE: &str = "1GiB";
 const DEV_SECS_MAX: u64 = 120;
@@ -74,6 +79,32 @@ fn is_small(dist: &Path) -> Result<(), String> {
     Err(format!("a browser loads {bytes} bytes (compressed); {LOADED_MAX_BYTES} are allowed"))
 }
 
+/// Writes a program.
+fn program(path: &Path, text: &str) -> Result<PathBuf, String> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let written = std::fs::write(path, text)
+        .and_then(|()| std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)));
+    written.map(|()| path.to_owned()).map_err(|e| format!("cannot write {}: {e}", path.display()))
+}
+
+/// A directory with the disk and the link of a host, as the kernel shows them.
+fn disk(base: &Path) -> Result<PathBuf, String> {
+    let root = base.join("root");
+    for (path, text) in [
+        ("sys/block/sda/device/model", "TEST"),
+        ("sys/block/sda/size", "2048"),
+        ("sys/class/net/eth0/statistics/rx_errors", "0"),
+        ("sys/class/net/eth0/operstate", "up"),
+        ("sys/fs/ext4/sda1/errors_count", "0"),
+    ] {
+        let file = root.join(path);
+        let parent = file.parent().unwrap_or(&root);
+        let written = std::fs::create_dir_all(parent).and_then(|()| std::fs::write(&file, text));
+        written.map_err(|e| format!("cannot write {}: {e}", file.display()))?;
+    }
+    Ok(root)
+}
+
 /// A cluster with its manager, taken down whatever happens.
 struct Cluster {
     base: PathBuf,
@@ -86,6 +117,9 @@ impl Cluster {
         let base = PathBuf::from(BASE).join(format!("brindle-console-{}", std::process::id()));
         std::fs::create_dir(&base).map_err(|e| format!("cannot make {}: {e}", base.display()))?;
         let cluster = Cluster { base, brindle: session.brindle(), logs: logs.to_owned() };
+        let smartctl = program(&cluster.base.join("smartctl"), SMARTCTL)?;
+        let site = program(&cluster.base.join("site"), SITE_PROGRAM)?;
+        let root = disk(&cluster.base)?;
         // Images of their own: how full the disk of this machine is changes nothing.
         let size = ["--ost-size", TARGET_SIZE, "--mdt-size", TARGET_SIZE];
         let up = Cmd::new(&cluster.brindle).args(["dev", "up", "--osts", "2"]).args(size);
@@ -93,7 +127,8 @@ impl Cluster {
         let up = up.arg("--archive").arg(cluster.base.join("archive"));
         // Where the manager looks for an orchestrator of burst buffers; the walk starts one there.
         let up = up.env("BRINDLE_BB_SOCKET", cluster.bb_socket()).limit_secs(DEV_SECS_MAX);
-        let done = up.run(&logs.join("up.log"));
+        let up = up.env("BRINDLE_SMARTCTL", smartctl).env("BRINDLE_HARDWARE_PROGRAM", site);
+        let done = up.env("BRINDLE_HARDWARE_ROOT", root).run(&logs.join("up.log"));
         if !done.ok() {
             return Err(done.explain());
         }

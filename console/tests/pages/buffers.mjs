@@ -66,6 +66,8 @@ export async function buffers({ page, check, axe, wide, shot, goTo, confirm, bri
   await shared.getByText('ready', { exact: true }).waitFor();
   check('pools, bricks and buffers are shown', await page.locator('tr[data-brick=nvme0]').getByText('up', { exact: true }).isVisible());
   await kept.getByRole('button', { name: 'More of' }).click();
+  // Its job ends while somebody looks: the last step is that it is kept.
+  await page.locator('table.steps tbody th', { hasText: /^\s*kept\s*$/ }).waitFor();
   const steps = await page.locator('table.steps tbody th').allInnerTexts();
   const told = list().find((buffer) => buffer.job === '77').steps.map((step) => step.state);
   check('the life of a buffer is a time line', steps.map((text) => text.trim()).join() === told.join() && told.includes('staging out'), `${steps} ${told}`);

@@ -1,5 +1,5 @@
 // The page "HSM and policies": a tree is archived, released and restored by click, an action that nobody takes is cancelled, a policy is
-// switched off and on, and the text of the engine is previewed.
+// switched off and on, and the text of the engine is previewed, edited and saved; what it deletes is confirmed.
 
 import fs from 'node:fs';
 import path from 'node:path';
@@ -96,4 +96,81 @@ export async function tiering({ page, check, axe, wide, shot, goTo, confirm, mou
   await axe('a preview');
   await wide('a preview');
   await shot('policies');
+  await policyText({ page, check, axe, wide, shot, confirm, mount, brindle, cluster });
+}
+
+/** Longest wait for the engine. */
+const ENGINE_MS = 30_000;
+
+async function until(what, is) {
+  const end = Date.now() + ENGINE_MS;
+  while (!is()) {
+    if (Date.now() > end) throw new Error(`${what}: not within ${ENGINE_MS} ms`);
+    await new Promise((done) => setTimeout(done, 200));
+  }
+}
+
+/** The text of the engine: a mistake is shown where it is; what deletes stays off until the same text was previewed and confirmed. */
+async function policyText({ page, check, axe, wide, shot, confirm, mount, brindle, cluster }) {
+  const file = path.join(cluster, 'policy.conf');
+  const before = fs.readFileSync(file, 'utf8');
+  const status = () => brindle('policy', 'status', '--state', path.join(cluster, 'policy'), '-o', 'json');
+  const empty = path.join(mount, 'project', 'empty');
+  fs.mkdirSync(empty);
+  const dialog = page.getByRole('dialog');
+  await page.getByRole('button', { name: 'Edit the text' }).click();
+  const area = page.getByRole('textbox', { name: 'Text of the policies' });
+  await page.getByText('understood', { exact: true }).waitFor();
+  check('the text of the engine is shown', (await area.inputValue()) === before);
+  const lines = before.split('\n').length;
+  await area.fill(`${before}rmdir_rules {\n  rule default { conditio { } }\n}\n`);
+  const place = page.getByRole('button', { name: `line ${lines + 1}, column 18` });
+  await place.waitFor();
+  check('a text with a mistake is neither previewed nor saved', (await page.getByRole('button', { name: 'Save ...' }).isDisabled()) && (await page.getByRole('button', { name: 'Preview this text' }).isDisabled()));
+  await shot('policy-mistake');
+  await axe('a mistake in a policy');
+  await place.click();
+  const at = await area.evaluate((one) => one.value.slice(one.selectionStart).slice(0, 8));
+  check('a click on the place leads there', at === 'conditio', at);
+  const rules = `rmdir_rules {\n  ignore { tree == "${mount}/keep" }\n  rule default { condition { path == "${mount}/project/empty" } }\n}\n`;
+  await area.fill(before + rules);
+  await page.getByText(`it is not known where '${mount}/keep' lies`).waitFor();
+  const text = `General { fs_path = "${mount}"; }\n${before}${rules}rmdir_trigger { trigger_on = periodic; check_interval = 1s; }\n`;
+  await area.fill(text);
+  await page.getByText('rmdir deletes: off until this text is previewed and confirmed').waitFor();
+  await page.getByRole('button', { name: 'Preview this text' }).click();
+  await dialog.getByText('All names of the file system would be looked at').waitFor();
+  await confirm('Look now', 'policies would act on');
+  await page.getByText('previewed, and off until it is confirmed').waitFor();
+  await page.getByText('rmdir (rmdir): 1 entry').waitFor();
+  check('a text that is not saved is previewed, and cannot be confirmed yet', await page.getByRole('button', { name: 'Confirm what deletes' }).isDisabled());
+  check('a preview changes nothing', fs.readFileSync(file, 'utf8') === before && fs.existsSync(empty));
+  await page.getByRole('button', { name: 'Save ...' }).click();
+  await dialog.getByText('rmdir stays off: it deletes').waitFor();
+  await axe('the plan of a text');
+  check('a saved text has its command', (await dialog.locator('code').innerText()) === `brindle policy check ${file}.new && mv ${file}.new ${file}`);
+  await confirm('Save', 'done');
+  check('the text is saved, and the one of before is kept', fs.readFileSync(file, 'utf8') === text && fs.readFileSync(`${file}.before`, 'utf8') === before);
+  await page.locator('tr[data-policy=rmdir]').waitFor();
+  await until('the engine tells what waits to be confirmed', () => status().unconfirmed.includes('rmdir'));
+  check('what deletes is off although its time has come', fs.existsSync(empty) && status().runs.every((run) => run.policy !== 'rmdir' || run.done === 0));
+  await page.locator('tr[data-policy=rmdir]').getByText('waits to be confirmed').waitFor();
+  await page.setViewportSize({ width: 1366, height: 1500 });
+  await shot('policy-text');
+  await page.setViewportSize({ width: 1366, height: 768 });
+  await axe('the text of the policies');
+  await wide('the text of the policies');
+  await page.getByRole('button', { name: 'Confirm what deletes' }).click();
+  await dialog.getByText('The preview chose 1 entry for rmdir').waitFor();
+  await axe('the plan of a confirmation');
+  await dialog.getByLabel(/^Type/).fill('rmdir');
+  await confirm('Confirm', 'done');
+  await until('the engine removes what was confirmed', () => !fs.existsSync(empty));
+  check('what was previewed and confirmed is done', status().unconfirmed.length === 0);
+  await area.fill(before);
+  await page.getByRole('button', { name: 'Save ...' }).click();
+  await confirm('Save', 'done');
+  await page.locator('tr[data-policy=rmdir]').waitFor({ state: 'detached' });
+  check('a policy is taken out of the text', fs.readFileSync(file, 'utf8') === before);
+  await page.getByRole('button', { name: 'Close the text' }).click();
 }

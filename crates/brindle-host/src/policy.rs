@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use brindle_admin::document;
 use brindle_client::Client;
-use brindle_hsm::policy::describe::Description;
+use brindle_hsm::policy::describe::{Description, describe};
 use brindle_hsm::policy::state::{History, Mark, Run};
 use brindle_hsm::policy::{Due, Engine, Options, State};
 use brindle_policy::lex::Text;
@@ -23,7 +23,7 @@ use crate::users;
 pub const STATE_DEFAULT: &str = "/var/lib/brindle/policy";
 
 /// Reads a file of a text.
-fn read(name: &str, from: Option<&str>) -> std::result::Result<Text, String> {
+pub(crate) fn read(name: &str, from: Option<&str>) -> std::result::Result<Text, String> {
     let path = from.map_or_else(|| PathBuf::from(name), |dir| Path::new(dir).join(name));
     let cannot = |e: std::io::Error| format!("cannot read '{}': {e}", path.display());
     let real = path.canonicalize().map_err(cannot)?;
@@ -94,6 +94,11 @@ pub struct PolicyStatusView {
     pub runs: Vec<RunView>,
 }
 document!(PolicyStatusView, "brindle.policy.status", 1);
+
+/// The policies of a text in words; `off` names those that are switched off.
+pub fn in_words(program: &Program, off: &[String]) -> Vec<PolicyView> {
+    describe(program).iter().map(|policy| PolicyView::new(policy, off)).collect()
+}
 
 /// A policy in words.
 #[derive(Clone, Debug, Serialize, JsonSchema)]

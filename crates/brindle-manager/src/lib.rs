@@ -7,7 +7,9 @@
 //! | [`alerts`] | what is wrong: raised, acknowledged, silenced, ended, told |
 //! | [`actions`], [`plan`], [`tasks`] | what a person asks for: plan, progress, result |
 //! | [`additions`], [`pools`], [`limits`], [`scrubs`] | what a cluster grows by, and how it is set |
-//! | [`tiering`], [`policies`], [`buffers`], [`quotas`], [`usage`] | what there is beside targets, and what is asked of it |
+//! | [`tiering`], [`policies`], [`policy_text`], [`buffers`], [`quotas`], [`usage`] | what there is beside targets, and what is asked of it |
+//! | [`benchmarks`], [`bundles`] | programs that are run on the manager's host, and what they leave |
+//! | [`hardware`] | disks, arrays and links of a host |
 //! | [`api`] | the table of REST endpoints, from which the router and the OpenAPI description are made |
 //! | [`quota_report`] | who is near a limit, told once a day or week |
 //! | [`monitoring`] | what a site's own Prometheus gets |
@@ -32,16 +34,20 @@ pub mod actions;
 pub mod additions;
 pub mod alerts;
 pub mod api;
+pub mod benchmarks;
 pub mod buffers;
+pub mod bundles;
 pub mod clients;
 pub mod cluster;
 pub mod fault;
+pub mod hardware;
 pub mod limits;
 pub mod live;
 pub mod monitoring;
 pub mod names;
 pub mod plan;
 pub mod policies;
+pub mod policy_text;
 pub mod pools;
 pub mod quota_report;
 pub mod quotas;
@@ -54,7 +60,7 @@ pub mod usage;
 pub mod web;
 
 use std::os::unix::fs::DirBuilderExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -78,6 +84,8 @@ use alerts::notify::{Notifier, Ways};
 use alerts::numbers::{Numbers, Watcher};
 use alerts::store::Alerts;
 use api::jobs::Looks;
+use benchmarks::Benchmarks;
+use bundles::Bundles;
 use cluster::Managed;
 use live::history::History;
 use live::rates::Rates;
@@ -126,6 +134,8 @@ pub struct Settings {
     pub quota_report: Option<Every>,
     /// How the host is asked for passwords that it knows.
     pub pam: Pam,
+    /// This binary, whose other commands it runs.
+    pub program: PathBuf,
 }
 
 /// A manager.
@@ -177,6 +187,10 @@ pub struct Manager {
     pub previews: Previews,
     /// The last look at everything.
     pub usages: Usages,
+    /// Runs of benchmarks.
+    pub benchmarks: Benchmarks,
+    /// Support bundles.
+    pub bundles: Bundles,
     history: Mutex<History>,
     state: Mutex<Arc<StateView>>,
     events: broadcast::Sender<LiveEvent>,
@@ -216,6 +230,8 @@ impl Manager {
             names: Arc::new(Names::new(seams.clock.clone())),
             previews: Previews::default(),
             usages: Usages::load(dir),
+            benchmarks: Benchmarks::load(dir, settings.program.clone())?,
+            bundles: Bundles::new(dir, settings.program)?,
             history: Mutex::new(History::open(dir, seams.wall().secs)?),
             state: Mutex::new(Arc::new(state)),
             events: broadcast::Sender::new(EVENTS_WAITING_MAX),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use brindle_host::control::MountHere;
 use brindle_host::policy::{self, PolicyStatusView, PreviewView};
+use brindle_host::policy_text;
 use brindle_hsm::policy::State;
 use brindle_policy::Program;
 use brindle_types::{Code, Fault, Result};
@@ -28,6 +29,8 @@ pub struct PoliciesView {
     /// As `brindle policy status -o json` has it.
     #[serde(flatten)]
     pub status: PolicyStatusView,
+    /// Whether exactly the text that the engine carries out was confirmed.
+    pub is_confirmed: bool,
     /// The command that starts an engine.
     pub start: String,
 }
@@ -72,8 +75,22 @@ impl Previews {
     }
 }
 
-async fn on_a_thread<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+pub(crate) async fn on_a_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
     tokio::task::spawn_blocking(work).await.map_err(|e| Fault::new(Code::Bug).why(e.to_string()))?
+}
+
+/// The variables of an engine's text, as a command has them.
+pub(crate) fn defines(state: &State) -> String {
+    let defines = state.history.defines.iter();
+    defines.map(|(name, value)| format!(" -D {}", quoted(&format!("{name}={value}")))).collect()
+}
+
+/// The command that allows what an engine's text deletes.
+pub(crate) fn confirm_command(dir: &Path, state: &State) -> String {
+    let file = quoted(&state.history.file);
+    format!("brindle policy confirm{}{} {file}", state_option(dir), defines(state))
 }
 
 fn state_option(dir: &Path) -> String {
@@ -88,10 +105,12 @@ pub async fn view(managed: &Managed) -> Result<PoliciesView> {
     let dir = managed.policy_state()?;
     let mount = managed.mount_word(&managed.place()?);
     on_a_thread(move || {
-        let status = policy::view(&State::look(&dir)?);
+        let state = State::look(&dir)?;
+        let status = policy::view(&state);
         let file = if status.file.is_empty() { "/etc/brindle/policy.conf" } else { &status.file };
         let start = format!("brindle policy run{} {} {mount} --daemon", state_option(&dir), quoted(file));
-        Ok(PoliciesView { state_dir: dir.display().to_string(), status, start })
+        let is_confirmed = state.is_confirmed(&status.sum);
+        Ok(PoliciesView { state_dir: dir.display().to_string(), status, is_confirmed, start })
     })
     .await
 }
@@ -141,65 +160,82 @@ pub async fn switch(managed: &Managed, name: &str, is_on: bool, dry_run: bool) -
     .await
 }
 
-/// The text of an engine, to be previewed.
+/// Text of an engine, or one that may become it, to be previewed.
 #[derive(Debug)]
 pub struct Text {
     dir: PathBuf,
     state: State,
     program: Program,
+    /// The file that commands name: the engine's, or one that holds a text which is not saved.
+    file: String,
     mount: String,
 }
 
+/// The file of the engine that has run in a directory.
+pub(crate) fn file_of(dir: &Path, state: &State) -> Result<PathBuf> {
+    match state.history.file.is_empty() {
+        false => Ok(PathBuf::from(&state.history.file)),
+        true => Err(Fault::new(Code::BadArgument)
+            .what("there is no text:")
+            .subject(format!("no engine has run in {}", dir.display()))
+            .data("nothing was changed")
+            .next("start one: brindle policy run FILE MNT --daemon")),
+    }
+}
+
+/// Puts the paths of a text below where the engine has the file system, as it does itself.
+pub(crate) fn place(state: &State, program: &mut Program) -> Result<()> {
+    let source = &state.history.source;
+    let mounts = match source.contains(":/") {
+        true => Vec::new(),
+        false => vec![brindle_host::text(&MountHere::of(Path::new(source))?.line().mount_point)?],
+    };
+    program.place(&mounts)
+}
+
+/// File of a text that is not saved, as commands name it.
+pub(crate) fn unsaved(file: &str) -> String {
+    format!("{file}.new")
+}
+
 impl Text {
-    /// Text of the engine that has run in the directory.
-    pub async fn of(managed: &Managed) -> Result<Text> {
+    /// Text of the engine that has run in the directory; or another one, as if it stood in the engine's file.
+    pub async fn of(managed: &Managed, other: Option<String>) -> Result<Text> {
         let dir = managed.policy_state()?;
         let mount = managed.mount_word(&managed.place()?);
         on_a_thread(move || {
             let state = State::look(&dir)?;
+            file_of(&dir, &state)?;
             let history = &state.history;
-            if history.file.is_empty() {
-                return Err(Fault::new(Code::BadArgument)
-                    .what("there is no text to preview:")
-                    .subject(format!("no engine has run in {}", dir.display()))
-                    .next("brindle policy preview FILE MNT shows what a text would do"));
-            }
-            let mut program = policy::load(&history.file, &history.defines)?;
-            let mounts = match history.source.contains(":/") {
-                true => Vec::new(),
-                false => {
-                    vec![brindle_host::text(&MountHere::of(Path::new(&history.source))?.line().mount_point)?]
+            let (mut program, file) = match other {
+                None => (policy::load(&history.file, &history.defines)?, history.file.clone()),
+                Some(text) => {
+                    (policy_text::load(&history.file, &text, &history.defines)?, unsaved(&history.file))
                 }
             };
-            program.place(&mounts)?;
-            Ok(Text { dir, state, program, mount })
+            place(&state, &mut program)?;
+            Ok(Text { dir, state, program, file, mount })
         })
         .await
-    }
-
-    fn defines(&self) -> String {
-        let defines = self.state.history.defines.iter();
-        defines.map(|(name, value)| format!(" -D {}", quoted(&format!("{name}={value}")))).collect()
     }
 
     /// The plan of a preview.
     pub fn plan(&self) -> PlanView {
         PlanView {
-            target: self.state.history.file.clone(),
+            target: self.file.clone(),
             action: "preview".to_owned(),
             would: "All names of the file system would be looked at, and nothing changed".to_owned(),
             effects: vec!["It takes a part of the MDT's time for as long as it goes on.".to_owned()],
             changes: true,
-            command: self.command("preview", true),
+            command: self.command(),
             request: "POST /api/v1/policies/preview {\"dry_run\": false}".to_owned(),
             task: None,
         }
     }
 
-    fn command(&self, verb: &str, has_place: bool) -> String {
-        let file = quoted(&self.state.history.file);
-        let place = if has_place { format!(" {}", quoted(&self.mount)) } else { String::new() };
-        format!("brindle policy {verb}{}{} {file}{place}", state_option(&self.dir), self.defines())
+    fn command(&self) -> String {
+        let (file, mount) = (quoted(&self.file), quoted(&self.mount));
+        format!("brindle policy preview{}{} {file} {mount}", state_option(&self.dir), defines(&self.state))
     }
 
     /// Looks at the file system, and keeps what it comes to.
@@ -229,11 +265,11 @@ impl Text {
         let policies = preview.policies.len();
         let view = PreviewedView {
             at_s,
-            file: self.state.history.file.clone(),
+            file: self.file.clone(),
             is_engines: self.state.history.sum == *sum,
             is_confirmed: self.state.is_confirmed(sum),
-            command: self.command("preview", true),
-            confirm: self.command("confirm", false),
+            command: self.command(),
+            confirm: confirm_command(&self.dir, &self.state),
             chosen,
             preview,
         };

@@ -28,6 +28,8 @@ use crate::cluster::{At, Managed};
 use crate::web::{Peer, router};
 use crate::{Manager, Settings, make_dir};
 
+mod policy_text;
+mod support;
 mod tokens;
 
 /// A clock that the test moves.
@@ -84,6 +86,11 @@ struct Browser {
 
 impl Desk {
     fn new() -> Desk {
+        Desk::running("/nonexistent".into())
+    }
+
+    /// One whose own commands are those of another program.
+    fn running(program: std::path::PathBuf) -> Desk {
         let dir = tempfile::tempdir().unwrap();
         let clock = Hand::new();
         let mut seams = brindle_stdx::real::seams(tokio::runtime::Handle::current());
@@ -102,6 +109,7 @@ impl Desk {
             ways: Ways::default(),
             quota_report: None,
             pam: Pam { program: "/nonexistent".into(), service: "brindle".to_owned() },
+            program,
         };
         let files = dir.path().join("manager");
         make_dir(&files).unwrap();
@@ -111,11 +119,15 @@ impl Desk {
     }
 
     fn with_users() -> Desk {
-        let desk = Desk::new();
+        Desk::new().and_users()
+    }
+
+    /// Adds a user of each role.
+    fn and_users(self) -> Desk {
         for (name, role) in [("vera", Role::Viewer), ("otto", Role::Operator), ("ada", Role::Administrator)] {
-            desk.manager.users.add(name, role, Password::Own(PASSWORD)).unwrap();
+            self.manager.users.add(name, role, Password::Own(PASSWORD)).unwrap();
         }
-        desk
+        self
     }
 
     async fn send(&self, request: Request<Body>) -> Response<Body> {
@@ -212,6 +224,12 @@ async fn nothing_is_told_without_a_session_and_forged_ones_are_none() {
         "hsm/actions",
         "policies",
         "policies/preview",
+        "policies/text",
+        "hosts/x/hardware",
+        "benchmarks",
+        "benchmarks/1/compare/2",
+        "support-bundles",
+        "support-bundles/x.tar.gz",
         "buffers",
         "quotas/users",
         "usage",

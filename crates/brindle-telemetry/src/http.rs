@@ -1,4 +1,4 @@
-//! The HTTP endpoint of a daemon: `/metrics` and `/healthz`, by default on loopback only.
+//! The HTTP endpoint of a daemon: `/metrics` and `/healthz`, and what else it has to tell as JSON; by default on loopback only.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,6 +22,9 @@ const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset
 
 /// Says whether the process is healthy; the text otherwise goes to whoever asks.
 pub type Health = Arc<dyn Fn() -> std::result::Result<(), String> + Send + Sync>;
+
+/// JSON that goes to whoever asks.
+pub type Page = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// A bound, not yet served endpoint.
 pub struct Endpoint {
@@ -47,6 +50,16 @@ impl Endpoint {
             .route("/healthz", get(healthz))
             .with_state(Shown { registry, health });
         Ok(Endpoint { listener, address, router, life: CONNECTION_LIFE })
+    }
+
+    /// Also answers with JSON, at another path.
+    pub fn with_json(mut self, path: &str, page: Page) -> Endpoint {
+        let answer = move || {
+            let text = page();
+            async move { ([(header::CONTENT_TYPE, "application/json")], text) }
+        };
+        self.router = self.router.route(path, get(answer));
+        self
     }
 
     /// URL of the metrics: `http://127.0.0.1:9881/metrics`.
@@ -131,7 +144,8 @@ mod tests {
             assert_eq!(endpoint.url(), format!("http://{address}/metrics"));
             let second = Endpoint::bind(address, registry, sick).await.err().unwrap();
             assert_eq!(second.code, Code::AddressInUse);
-            tokio::spawn(endpoint.run());
+            tokio::spawn(endpoint.with_json("/more", Arc::new(|| "{}".to_owned())).run());
+            assert!(ask(address, "/more").await.ends_with("\r\n\r\n{}"));
             let metrics = ask(address, "/metrics").await;
             assert!(metrics.starts_with("HTTP/1.1 200") && metrics.contains("brindle_mgs_maps_total 1\n"));
             assert!(metrics.contains("content-type: application/openmetrics-text"), "{metrics}");

@@ -147,6 +147,14 @@ impl Source {
         }
     }
 
+    /// The series of a list.
+    fn listed(&self) -> Option<Vec<(String, f64)>> {
+        match self {
+            Source::List(_, _, list) => Some(list()),
+            Source::Counter(_) | Source::Gauge(_) | Source::Histogram(_) | Source::Read(..) => None,
+        }
+    }
+
     fn encode(&self, encoder: &mut MetricEncoder) -> Result<(), fmt::Error> {
         match self {
             Source::Counter(c) => encoder.encode_counter::<NoLabelSet, u64, f64>(&c.get(), None),
@@ -189,10 +197,15 @@ impl Collector for Families {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
         for (name, family) in &*self.0.lock() {
             let Some(first) = family.series.values().next() else { continue };
+            let lists: Vec<Option<Vec<(String, f64)>>> = family.series.values().map(Source::listed).collect();
+            // A family without a series says nothing.
+            if lists.iter().all(|list| list.as_ref().is_some_and(Vec::is_empty)) {
+                continue;
+            }
             let mut metric = encoder.encode_descriptor(name, &family.help, None, first.metric_type())?;
-            for (labels, source) in &family.series {
-                if let Source::List(kind, label, list) = source {
-                    for (value, number) in list().into_iter().take(SERIES_MAX) {
+            for ((labels, source), list) in family.series.iter().zip(lists) {
+                if let (Source::List(kind, label, _), Some(list)) = (source, list) {
+                    for (value, number) in list.into_iter().take(SERIES_MAX) {
                         let mut labels = labels.clone();
                         labels.push((label.clone(), value));
                         encode_number(&mut metric.encode_family(&labels)?, *kind, number)?;
@@ -380,6 +393,7 @@ mod tests {
         let jobs = || vec![("4711".to_owned(), 2.0), ("dd.0".to_owned(), 0.5)];
         r.label("target", "a").list("job_seconds", "Time", Kind::Counter, "job", jobs);
         r.label("target", "b").list("job_seconds", "Time", Kind::Counter, "job", Vec::new);
+        r.list("nobody_seconds", "A family without a series", Kind::Counter, "job", Vec::new);
         assert_eq!(
             r.encode(),
             "# HELP brindle_oss_job_seconds Time\n\

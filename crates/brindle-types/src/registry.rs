@@ -192,6 +192,10 @@ codes! {
         "The OST is fuller than 85 %. Nothing is refused yet: this is said long before it is. Above the high-water mark it takes no new objects.";
     4013 DamageMended EIO "damage was found and mended" "look at the disk: smartctl -a, dmesg; a second time within days: replace it"
         "The scrub, or a read, found blocks on the disk of one copy that did not match their checksums. Another copy had them whole, and they were written anew from it. No program got a wrong byte, and nothing is lost.";
+    4014 DiskFailing EIO "a disk of a host is failing" "replace it before it is lost: smartctl -a /dev/DISK on its host, docs/operations/replace.md"
+        "The disk says of itself that it fails (SMART), has sectors that it cannot read, or its file system has met errors. Data is served as long as the disk gives it; what the disk returns wrong is found by checksums and not given to programs.";
+    4015 ArrayDegraded EIO "a disk array of a host has lost a disk" "replace the disk: mdadm --detail /dev/ARRAY on its host"
+        "An md array works with fewer disks than it was made of. Data is served; another disk that fails may be one too many.";
 
     // 5xxx: MGS and map
     5001 NoMgs ETIMEDOUT "no answer from the MGS" "check that the MGS runs: brindle status"
@@ -357,6 +361,8 @@ codes! {
         "Two engines in one directory would write over each other's history. The lock goes with its process, however that ends.";
     6018 PolicyStateDamaged EIO "cannot read the state of the policy engine" ""
         "A file in the policy engine's directory cannot be read or is not what the engine writes. Confirmations that cannot be read do not count.";
+    6019 PolicyTextChanged EBUSY "the policy text was changed meanwhile" "load it again, and make the change in it"
+        "Somebody has changed the text between the moment at which it was read, or previewed, and the moment at which it was to be saved or confirmed. Nothing was changed; what deletes stays off until exactly the text that is in force was previewed and confirmed.";
     6020 S3NoBucket ENOENT "there is no such bucket" "look at the bucket's name, --s3-endpoint and --s3-region; make the bucket with the tools of the S3 server"
         "The S3 server answers, and has no bucket of this name for this region. The agent makes no buckets. Nothing was changed.";
     6021 S3Refused EACCES "the S3 server refuses this user" "look at the keys in the file of --s3-credentials, at the user's rights on the bucket, and at this host's clock"

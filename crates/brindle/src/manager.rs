@@ -191,6 +191,7 @@ async fn manage(args: &Args) -> Result<()> {
         ways: ways(args)?,
         quota_report: args.quota_report,
         pam: pam(args)?,
+        program: own_program()?,
     };
     if settings.quota_report.is_some() && settings.ways.is_empty() {
         return Err(Fault::new(Code::BadArgument)
@@ -256,9 +257,12 @@ fn pam(args: &Args) -> Result<Pam> {
             .why("it is the name of a file in /etc/pam.d, with letters, digits, '.', '_' and '-'")
             .data("nothing was started"));
     }
-    let program = std::env::current_exe()
-        .map_err(|e| Fault::io(Code::Bug, "cannot find", "the program of this process".to_owned(), &e))?;
-    Ok(Pam { program, service: args.pam_service.clone() })
+    Ok(Pam { program: own_program()?, service: args.pam_service.clone() })
+}
+
+fn own_program() -> Result<PathBuf> {
+    std::env::current_exe()
+        .map_err(|e| Fault::io(Code::Bug, "cannot find", "the program of this process".to_owned(), &e))
 }
 
 /// Where alerts are told.

@@ -220,3 +220,56 @@ fn alerts_are_raised_once_and_ended_once_whoever_is_killed() {
     assert!(mails.contains("To: ops@example.org\n") && mails.contains("raised: E5005"), "{mails}");
     drop(manager);
 }
+
+/// A host with one disk, as the kernel and `smartctl` tell it; the disk fails for as long as there is the file `fails`.
+fn failing_disk(cluster: &Cluster) -> PathBuf {
+    let root = cluster.outside().join("hardware");
+    for (path, text) in
+        [("sys/block/sda/device/model", "TEST"), ("sys/class/net/eth0/statistics/rx_errors", "0")]
+    {
+        let file = root.join(path);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, text).unwrap();
+    }
+    let fails = root.join("fails");
+    fs::write(&fails, "").unwrap();
+    let script = format!(
+        "#!/bin/sh\nif [ -e {} ]; then echo '{{\"smart_status\":{{\"passed\":false}}}}'; exit 8; fi\n\
+         echo '{{\"smart_status\":{{\"passed\":true}}}}'\n",
+        fails.display()
+    );
+    let program = root.join("smartctl");
+    fs::write(&program, script).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    root
+}
+
+#[test]
+fn a_disk_that_fails_is_an_alert_until_it_is_replaced() {
+    let options = Options { osts: 1, mounts: 0, ..Options::default() };
+    let cluster = Cluster::up("disk-alert", &options);
+    let (url, notices) = webhook();
+    let manager = Manager::start(&cluster, &url);
+    let root = failing_disk(&cluster);
+    // A daemon looks when it starts.
+    let anew = || {
+        cluster.kill(&["ost0"]);
+        let started = Command::new(binary())
+            .args(["dev", "start", "ost0", "--dir"])
+            .arg(cluster.dir())
+            .env("BRINDLE_SMARTCTL", root.join("smartctl"))
+            .env("BRINDLE_HARDWARE_ROOT", &root)
+            .output()
+            .unwrap();
+        assert!(started.status.success(), "{started:?}");
+    };
+    anew();
+    assert!(until(&notices, "raised", &["E4014"], "").starts_with("sda of "));
+    let listed = manager.alerts(&cluster, &["list"]);
+    assert!(listed.code == 8 && listed.text.contains("says of itself that it fails"), "{listed}");
+    fs::remove_file(root.join("fails")).unwrap();
+    anew();
+    until(&notices, "ended", &["E4014"], "sda of ");
+    check_order(&notices.lock().unwrap());
+    drop(manager);
+}

@@ -173,7 +173,7 @@ fn boards() -> Vec<String> {
 
 /// Bad metric names in the text of a daemon.
 fn wrong_names(text: &str) -> Vec<String> {
-    const SERVICES: [&str; 6] = ["mgs", "mds", "oss", "client", "process", "manager"];
+    const SERVICES: [&str; 7] = ["mgs", "mds", "oss", "client", "process", "manager", "host"];
     const NO_UNITS: [&str; 10] = ["ms", "us", "ns", "kb", "kib", "mb", "mib", "percent", "minutes", "hours"];
     let mut wrong = Vec::new();
     let mut help = "";

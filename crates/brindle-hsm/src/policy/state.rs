@@ -188,9 +188,14 @@ impl State {
         self.mark("previewed", sum, mark)
     }
 
+    /// Whether a text was previewed.
+    pub fn is_previewed(&self, sum: &str) -> bool {
+        self.marked("previewed", sum)
+    }
+
     /// A text is confirmed; it must have been previewed.
     pub fn confirm(&self, sum: &str, mark: &Mark) -> Result<()> {
-        if !self.marked("previewed", sum) {
+        if !self.is_previewed(sum) {
             return Err(Fault::new(Code::NotPreviewed)
                 .subject(mark.file.clone())
                 .data("nothing was confirmed"));

@@ -2,7 +2,7 @@
 
 use brindle_types::{Code, Fault};
 
-use super::numbers::{Numbers, Risen};
+use super::numbers::{Numbers, Risen, Wrong};
 use super::{Condition, Severity};
 use crate::live::state::{StateView, sentence};
 
@@ -132,6 +132,7 @@ fn numbers(found: &mut Vec<Condition>, numbers: &Numbers) {
             found.push(condition(Code::ArchiveBehind, Severity::Warning, target, text));
         }
     }
+    found.extend(numbers.hardware.iter().map(|(part, wrong)| hardware(part, *wrong)));
     for (daemon, ahead) in &numbers.clocks_ahead_seconds {
         if ahead.abs() > CLOCK_DIFFERS_MAX_S {
             let way = if *ahead > 0.0 { "ahead of" } else { "behind" };
@@ -140,6 +141,17 @@ fn numbers(found: &mut Vec<Condition>, numbers: &Numbers) {
             found.push(condition(Code::ClockWrong, Severity::Warning, daemon, text));
         }
     }
+}
+
+fn hardware(part: &str, wrong: Wrong) -> Condition {
+    use Severity::{Critical, Warning};
+    let (code, severity, what) = match wrong {
+        Wrong::Failing => (Code::DiskFailing, Critical, "says of itself that it fails"),
+        Wrong::Unreadable => (Code::DiskFailing, Warning, "has sectors that it cannot read"),
+        Wrong::FileSystem => (Code::DiskFailing, Warning, "has a file system that has met errors"),
+        Wrong::Degraded => (Code::ArrayDegraded, Critical, "works without one of its disks"),
+    };
+    condition(code, severity, part, format!("{part} {what}."))
 }
 
 fn risen(risen: &Risen) -> Condition {
@@ -236,6 +248,15 @@ mod tests {
             let clocks = BTreeMap::from([("a".to_owned(), ahead)]);
             let wrong = Numbers { clocks_ahead_seconds: clocks, ..Numbers::default() };
             assert_eq!(found(&well, &wrong, None, i64::MAX), [(Code::ClockWrong, Warning)]);
+        }
+        for (wrong, expected) in [
+            (Wrong::Failing, (Code::DiskFailing, Critical)),
+            (Wrong::Unreadable, (Code::DiskFailing, Warning)),
+            (Wrong::FileSystem, (Code::DiskFailing, Warning)),
+            (Wrong::Degraded, (Code::ArrayDegraded, Critical)),
+        ] {
+            let hardware = BTreeMap::from([("sda of h1".to_owned(), wrong)]);
+            assert_eq!(found(&well, &Numbers { hardware, ..Numbers::default() }, None, i64::MAX), [expected]);
         }
         let silent = Numbers { silent: vec!["a".to_owned()], ..Numbers::default() };
         assert_eq!(found(&well, &silent, None, i64::MAX), [(Code::DaemonSilent, Warning)]);

@@ -13,6 +13,8 @@ use crate::live::metrics::{Series, parse};
 const MISSED_MAX: u32 = 10;
 /// Most counters that are remembered.
 const COUNTERS_MAX: usize = 20_000;
+/// Most parts of hosts that are told of.
+const PARTS_MAX: usize = 1_000;
 const MINUTE_MS: u64 = 60_000;
 
 /// A counter whose rise is an alert.
@@ -72,6 +74,27 @@ pub struct Tiering {
     pub oldest_seconds: f64,
 }
 
+/// A fault of a part of a host; the worst is the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Wrong {
+    /// A file system has met errors.
+    FileSystem,
+    /// A disk has sectors that it cannot read.
+    Unreadable,
+    /// An array is without a disk.
+    Degraded,
+    /// A disk says of itself that it fails.
+    Failing,
+}
+
+/// Numbers of hardware that are well at 0: with the label that names the part.
+const HARDWARE: &[(&str, &str, Wrong)] = &[
+    ("brindle_host_ext4_errors", "device", Wrong::FileSystem),
+    ("brindle_host_disk_unreadable_sectors", "disk", Wrong::Unreadable),
+    ("brindle_host_array_missing_disks", "array", Wrong::Degraded),
+    ("brindle_host_disk_failing", "disk", Wrong::Failing),
+];
+
 /// Last numbers of the daemons, as far as alerts are concerned.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Numbers {
@@ -81,6 +104,8 @@ pub struct Numbers {
     pub risen: Vec<Risen>,
     /// By MDT.
     pub tiering: BTreeMap<String, Tiering>,
+    /// What is wrong with the hardware of hosts, by part: `sda of oss1`.
+    pub hardware: BTreeMap<String, Wrong>,
     /// By daemon: how far its clock is ahead of the manager's.
     pub clocks_ahead_seconds: BTreeMap<String, f64>,
 }
@@ -155,6 +180,9 @@ impl Watcher {
                 numbers.tiering.entry(target()).or_default().oldest_seconds = series.value;
             }
             name => {
+                if let Some((_, label, wrong)) = HARDWARE.iter().find(|(of, ..)| *of == name) {
+                    hardware(numbers, daemon, series.label(label).unwrap_or_default(), *wrong, series.value);
+                }
                 if let Some(watched) = WATCHED.iter().find(|watched| watched.name == name) {
                     self.count(watched, target(), series.value, now);
                 }
@@ -190,6 +218,15 @@ impl Watcher {
                 numbers.risen.push(Risen { code: watched.code, target: target.clone(), count });
             }
         }
+    }
+}
+
+/// Notes a part of a host that is not well. Several daemons of a host tell the same.
+fn hardware(numbers: &mut Numbers, daemon: &Daemon, part: &str, wrong: Wrong, value: f64) {
+    if value > 0.0 && numbers.hardware.len() < PARTS_MAX {
+        let host = daemon.labels.get("host").cloned().unwrap_or_else(|| called(daemon));
+        let known = numbers.hardware.entry(format!("{part} of {host}")).or_insert(wrong);
+        *known = wrong.max(*known);
     }
 }
 
@@ -264,5 +301,17 @@ mod tests {
         let numbers = Watcher::default().take(&[daemon("mdt0")], &[told("mdt0", text)], at(0), 100.0);
         assert_eq!(numbers.clocks_ahead_seconds["mdt0 on h1"], 30.5);
         assert_eq!(numbers.tiering["x-MDT0000"], Tiering { agents: 2, oldest_seconds: 9.5 });
+    }
+
+    #[test]
+    fn the_worst_of_a_part_is_told_once() {
+        let text = "brindle_host_disk_failing{disk=\"sda\"} 1\nbrindle_host_disk_failing{disk=\"sdb\"} 0\n\
+                    brindle_host_disk_unreadable_sectors{disk=\"sda\"} 7\nbrindle_host_disk_unreadable_sectors{disk=\"sdc\"} 7\n\
+                    brindle_host_array_missing_disks{array=\"md0\"} 1\nbrindle_host_ext4_errors{device=\"sdb1\"} 0\n";
+        let daemons = [daemon("ost0"), daemon("ost1")];
+        let texts = [told("ost0", text), told("ost1", text)];
+        let found = Watcher::default().take(&daemons, &texts, at(0), 0.0).hardware;
+        let wrong = [("md0", Wrong::Degraded), ("sda", Wrong::Failing), ("sdc", Wrong::Unreadable)];
+        assert_eq!(found, wrong.map(|(part, wrong)| (format!("{part} of h1"), wrong)).into());
     }
 }

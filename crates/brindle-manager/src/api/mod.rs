@@ -18,6 +18,7 @@ pub mod pools;
 pub mod quotas;
 pub mod scrubs;
 pub mod session;
+pub mod support;
 pub mod targets;
 pub mod tasks;
 pub mod tiering;
@@ -207,7 +208,8 @@ const ADMINISTRATOR: Needs = Needs::Role(Role::Administrator);
 
 /// The table.
 pub fn endpoints() -> Vec<Endpoint> {
-    [of_the_cluster(), of_its_settings(), of_tiering(), of_buffers_and_quotas(), of_the_manager()].concat()
+    [of_the_cluster(), of_its_settings(), of_tiering(), of_buffers_and_quotas(), of_help(), of_the_manager()]
+        .concat()
 }
 
 fn of_the_cluster() -> Vec<Endpoint> {
@@ -231,6 +233,13 @@ fn of_the_cluster() -> Vec<Endpoint> {
             OPERATOR,
             "Plan (dry_run) or begin start, stop, failover or failback of a target",
             targets::act,
+        ),
+        json(
+            Method::GET,
+            "/hosts/{host}/hardware",
+            VIEWER,
+            "Disks, arrays, file systems and links of a host, and what the site's own program says of it",
+            targets::hardware,
         ),
         // Lines may name files.
         json(
@@ -339,8 +348,32 @@ fn of_tiering() -> Vec<Endpoint> {
             Method::POST,
             "/policies/preview",
             OPERATOR,
-            "Plan (dry_run) or begin a look at what the engine's text would do",
+            "Plan (dry_run) or begin a look at what the engine's text would do, or another text in its place",
             policies::preview,
+        ),
+        // A command of a policy may have a secret among its words.
+        json(Method::GET, "/policies/text", OPERATOR, "The text of the policy engine", policies::text),
+        // Includes are read with the rights of the manager, and mistakes quote them.
+        json(
+            Method::POST,
+            "/policies/check",
+            ADMINISTRATOR,
+            "Say whether a text is understood: its first mistake, or its policies in words",
+            policies::check,
+        ),
+        json(
+            Method::POST,
+            "/policies/text",
+            ADMINISTRATOR,
+            "Plan (dry_run) to replace the engine's text, or do; what deletes stays off until it is confirmed",
+            policies::save,
+        ),
+        json(
+            Method::POST,
+            "/policies/confirm",
+            ADMINISTRATOR,
+            "Plan (dry_run) to allow what the previewed text of the engine deletes, or do",
+            policies::confirm,
         ),
         json(
             Method::POST,
@@ -399,6 +432,48 @@ fn of_buffers_and_quotas() -> Vec<Endpoint> {
             quotas::usage,
         ),
         json(Method::POST, "/usage", OPERATOR, "Plan (dry_run) or begin a look at everything", quotas::look),
+    ]
+}
+
+fn of_help() -> Vec<Endpoint> {
+    vec![
+        json(
+            Method::GET,
+            "/benchmarks",
+            VIEWER,
+            "Runs of benchmarks that are kept, with their limits; where one can run",
+            support::list_benchmarks,
+        ),
+        json(
+            Method::POST,
+            "/benchmarks",
+            OPERATOR,
+            "Plan (dry_run) or begin brindle bench quick in a directory of a mount on the manager's host",
+            support::benchmark,
+        ),
+        json(
+            Method::GET,
+            "/benchmarks/{first}/compare/{second}",
+            VIEWER,
+            "Two runs beside each other: what is faster or slower by more than noise",
+            support::compare,
+        ),
+        // Logs and states of all servers.
+        json(
+            Method::GET,
+            "/support-bundles",
+            ADMINISTRATOR,
+            "Support bundles that are kept",
+            support::bundles,
+        ),
+        json(
+            Method::POST,
+            "/support-bundles",
+            ADMINISTRATOR,
+            "Plan (dry_run) or begin to make a support bundle",
+            support::make_bundle,
+        ),
+        support::download(ADMINISTRATOR),
     ]
 }
 

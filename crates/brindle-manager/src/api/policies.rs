@@ -4,12 +4,16 @@ use std::sync::Arc;
 
 use brindle_types::{Code, Fault, Result};
 
+use schemars::JsonSchema;
+use serde::Deserialize;
+
 use super::tasks::{self, Progress};
 use super::views::ActReq;
 use super::{Call, Nothing};
 use crate::access::Role;
 use crate::plan::PlanView;
 use crate::policies::{self, LastPreviewView, PoliciesView, Text};
+use crate::policy_text::{self, CheckedView, Confirming, PolicyTextView, Saving};
 use crate::tasks::Room;
 
 /// State and history of the engine.
@@ -22,9 +26,87 @@ pub async fn last_preview(call: Arc<Call>, _: Nothing) -> Result<LastPreviewView
     Ok(call.manager.previews.last())
 }
 
-/// Plans a preview of the engine's text, or begins it.
-pub async fn preview(call: Arc<Call>, request: ActReq) -> Result<PlanView> {
-    let text = Text::of(&call.manager.managed).await?;
+/// A preview of the engine's text, or of another one.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PreviewReq {
+    /// A text as it would stand in the engine's file, which needs an administrator; the engine's own without it.
+    #[serde(default)]
+    pub text: Option<String>,
+    /// Says what would be done, and looks at nothing.
+    pub dry_run: bool,
+}
+
+/// A text that is not saved.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CheckReq {
+    /// The text.
+    pub text: String,
+}
+
+/// A text that is to be saved.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SaveTextReq {
+    /// The text.
+    pub text: String,
+    /// Version of the text from which it was made.
+    pub version: String,
+    /// Says what would be done, and changes nothing.
+    pub dry_run: bool,
+}
+
+/// A text that may delete.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ConfirmReq {
+    /// The sum over its words, as its preview shows it.
+    pub sum: String,
+    /// Says what would be done, and changes nothing.
+    pub dry_run: bool,
+}
+
+/// The text of the engine.
+pub async fn text(call: Arc<Call>, _: Nothing) -> Result<PolicyTextView> {
+    policy_text::view(&call.manager.managed).await
+}
+
+/// Says whether a text is understood.
+pub async fn check(call: Arc<Call>, request: CheckReq) -> Result<CheckedView> {
+    policy_text::check(&call.manager.managed, request.text).await
+}
+
+/// Plans to replace the engine's text, or does it.
+pub async fn save(call: Arc<Call>, request: SaveTextReq) -> Result<PlanView> {
+    let saving = Saving::plan(&call.manager.managed, request.text, request.version).await?;
+    if request.dry_run || !saving.plan.changes {
+        return Ok(saving.plan);
+    }
+    tasks::at_once(&call, "policy.save", saving.plan.target.clone(), saving.save()).await
+}
+
+/// Plans to allow what the engine's text deletes, or does it.
+pub async fn confirm(call: Arc<Call>, request: ConfirmReq) -> Result<PlanView> {
+    let last = call.manager.previews.last().preview;
+    let confirming = Confirming::plan(&call.manager.managed, request.sum, last).await?;
+    if request.dry_run || !confirming.plan.changes {
+        return Ok(confirming.plan);
+    }
+    tasks::at_once(&call, "policy.confirm", confirming.plan.target.clone(), confirming.confirm()).await
+}
+
+/// Plans a preview of the engine's text or of another one, or begins it.
+pub async fn preview(call: Arc<Call>, request: PreviewReq) -> Result<PlanView> {
+    // Includes of a text are read with the rights of the manager, and mistakes quote them.
+    if request.text.is_some() && call.caller()?.role < Role::Administrator {
+        return Err(Fault::new(Code::RoleForbids)
+            .what("may not preview a text that is not in force:")
+            .subject(call.caller()?.session.user.clone())
+            .why("the role administrator is needed")
+            .data("nothing was changed"));
+    }
+    let text = Text::of(&call.manager.managed, request.text).await?;
     let plan = text.plan();
     if request.dry_run {
         return Ok(plan);

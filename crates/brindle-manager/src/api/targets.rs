@@ -10,6 +10,7 @@ use super::tasks::{self, Progress};
 use super::views::ActReq;
 use super::{Call, Nothing};
 use crate::actions::{self, Action, Tell};
+use crate::hardware::HostHardwareView;
 use crate::live::history::{HistoryView, SPANS};
 use crate::live::state::StateView;
 use crate::plan::PlanView;
@@ -55,4 +56,9 @@ pub async fn act(call: Arc<Call>, request: ActReq) -> Result<PlanView> {
         manager.look().await;
         outcome
     })
+}
+
+/// Disks, arrays and links of a host.
+pub async fn hardware(call: Arc<Call>, _: Nothing) -> Result<HostHardwareView> {
+    crate::hardware::of(&call.manager.managed, &call.manager.state(), call.param("host")).await
 }

@@ -32,6 +32,13 @@ pub async fn all(urls: Vec<String>) -> Vec<(String, String)> {
     asking.buffer_unordered(AT_ONCE).filter_map(std::future::ready).collect().await
 }
 
+/// What a daemon tells at another path than that of its numbers, or why it does not.
+pub async fn page(url: &str, path: &str) -> Result<String, String> {
+    let authority = url.strip_prefix("http://").and_then(|rest| rest.split('/').next()).unwrap_or_default();
+    let asked = tokio::time::timeout(LIMIT, one(&format!("http://{authority}{path}"))).await;
+    asked.unwrap_or_else(|_| Err(format!("it has not answered within {} ms", LIMIT.as_millis())))
+}
+
 async fn one(url: &str) -> Result<String, String> {
     let rest = url.strip_prefix("http://").ok_or("the address does not begin with http://")?;
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));

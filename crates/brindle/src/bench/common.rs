@@ -84,6 +84,9 @@ pub struct Basics {
     /// Seed of the contents of files and of the order of random pieces
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+    /// Say on standard error what is done, also where that is no terminal
+    #[arg(long)]
+    progress: bool,
     #[command(flatten)]
     reports: Reports,
 }
@@ -154,7 +157,13 @@ impl Common {
         setting: &Setting,
         parameters: Value,
     ) -> Result<Run> {
-        driver::run(workload, plans, setting, setting_parameters(setting, parameters), &mut progress())
+        driver::run(
+            workload,
+            plans,
+            setting,
+            setting_parameters(setting, parameters),
+            &mut self.basics.progress(),
+        )
     }
 
     /// Shows a finished run as was asked for.
@@ -185,6 +194,11 @@ impl Basics {
         })
     }
 
+    /// Says what is done to whoever watches.
+    pub fn progress(&self) -> impl FnMut(&str) + use<> {
+        progress(self.progress)
+    }
+
     /// Shows a finished run as was asked for.
     pub fn show(&self, run: Run) -> Result<Done> {
         self.reports.show(run)
@@ -192,8 +206,8 @@ impl Basics {
 }
 
 /// Says what is done to whoever watches.
-pub fn progress() -> impl FnMut(&str) {
-    let watched = std::io::stderr().is_terminal();
+pub fn progress(always: bool) -> impl FnMut(&str) {
+    let watched = always || std::io::stderr().is_terminal();
     move |what| {
         if watched {
             eprintln!("{what}");

@@ -81,5 +81,5 @@ pub fn run(args: &Args) -> Result<Done> {
         ("repeat", json!(args.repeat)),
     ];
     let parameters = parameters.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-    args.reports.show(net::run(&options, args.to.clone(), parameters, &mut progress())?)
+    args.reports.show(net::run(&options, args.to.clone(), parameters, &mut progress(false))?)
 }

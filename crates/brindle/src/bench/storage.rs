@@ -6,7 +6,7 @@ use brindle_bench::storage::{Options, run as survey};
 use brindle_types::Result;
 use serde_json::json;
 
-use super::common::{Basics, directory, progress, setting_parameters, size};
+use super::common::{Basics, directory, setting_parameters, size};
 use crate::exit::Done;
 
 /// Arguments of `brindle bench storage`.
@@ -56,5 +56,5 @@ pub fn run(args: &Args) -> Result<Done> {
     let own = json!({ "size_bytes": args.size, "record_bytes": args.record_size });
     let workers = std::thread::available_parallelism().map_or(1, usize::from).max(2);
     let parameters = setting_parameters(&setting, own);
-    args.basics.show(survey(&options, &setting, workers, parameters, &mut progress())?)
+    args.basics.show(survey(&options, &setting, workers, parameters, &mut args.basics.progress())?)
 }

@@ -1,6 +1,7 @@
 //! `brindle serve`: runs the targets of the given directories in one process, until SIGTERM or SIGINT.
 
 pub mod config_command;
+mod hardware;
 pub mod metrics;
 mod numa;
 pub mod options;

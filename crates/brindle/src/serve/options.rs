@@ -76,6 +76,15 @@ pub struct Options {
     /// Where to serve metrics over HTTP; port 0 for any free one, 'none' for not at all
     #[arg(long, env = "BRINDLE_METRICS", value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
     pub metrics: String,
+    /// Program that asks disks for their health once a minute, from smartmontools; 'none' for not asking
+    #[arg(long, env = "BRINDLE_SMARTCTL", value_name = "PROGRAM", default_value = "smartctl")]
+    pub smartctl: String,
+    /// A program of the site, called once a minute without arguments: the JSON that it writes within 20 s is shown with the health of this host
+    #[arg(long, env = "BRINDLE_HARDWARE_PROGRAM", value_name = "PROGRAM")]
+    pub hardware_program: Option<PathBuf>,
+    /// Directory with /sys and /proc of this host, where a container has those of its host elsewhere
+    #[arg(long, env = "BRINDLE_HARDWARE_ROOT", value_name = "DIR", default_value = "/")]
+    pub hardware_root: PathBuf,
     /// Write the log to the end of this file instead of standard error
     #[arg(long, env = "BRINDLE_LOG_FILE", value_name = "FILE")]
     pub log: Option<PathBuf>,
@@ -297,6 +306,12 @@ impl Options {
             ("security", self.security.map(|modes| modes.to_string()).unwrap_or_default()),
             ("refuse", self.refuse.as_ref().map(|path| path.display().to_string()).unwrap_or_default()),
             ("metrics", self.metrics.clone()),
+            ("smartctl", self.smartctl.clone()),
+            (
+                "hardware-program",
+                self.hardware_program.as_ref().map(|path| path.display().to_string()).unwrap_or_default(),
+            ),
+            ("hardware-root", self.hardware_root.display().to_string()),
             ("log", self.log.as_ref().map(|l| l.display().to_string()).unwrap_or_default()),
             ("high-water", self.high_water.to_string()),
             ("room-wait", self.room_wait.to_string()),

@@ -27,7 +27,7 @@ use futures_util::future::{join_all, select_all};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::options::{self, Args, Options};
-use super::{metrics, numa};
+use super::{hardware, metrics, numa};
 use crate::cpu_latency;
 use crate::exit::Done;
 use crate::locked_memory;
@@ -172,7 +172,7 @@ async fn serve(options: &Options, ready_json: bool) -> Result<End> {
     let endpoint = endpoint(&options.metrics, &registry, health(&serving)).await?;
     let metrics_url = endpoint.as_ref().map(Endpoint::url).unwrap_or_default();
     if let Some(endpoint) = endpoint {
-        tokio::spawn(endpoint.run());
+        tokio::spawn(hardware::shown(options, &registry, endpoint).run());
     }
     let starting = start_all(options, &registry, ready_json);
     let mut served = tokio::select! {
