@@ -13,6 +13,7 @@ pub mod cluster;
 pub mod config_backup;
 pub mod control;
 pub mod daemon;
+mod disk_watch;
 pub mod enrolment;
 pub mod format;
 mod hosting;

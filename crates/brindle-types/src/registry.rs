@@ -192,6 +192,8 @@ codes! {
         "The OST is fuller than 85 %. Nothing is refused yet: this is said long before it is. Above the high-water mark it takes no new objects.";
     4013 DamageMended EIO "damage was found and mended" "look at the disk: smartctl -a, dmesg; a second time within days: replace it"
         "The scrub, or a read, found blocks on the disk of one copy that did not match their checksums. Another copy had them whole, and they were written anew from it. No program got a wrong byte, and nothing is lost.";
+    4014 DiskHangs EIO "the disk of the target does not answer" "look at the disk and its controller on that host: dmesg, smartctl -a; the copy comes back by itself when the disk answers"
+        "A write to the disk of a copy has not come back within seconds, and no error came. The copy was put out of its replica set, and another copy serves; programs go on. When the disk answers again the copy is filled by itself. A second time: replace the disk.";
 
     // 5xxx: MGS and map
     5001 NoMgs ETIMEDOUT "no answer from the MGS" "check that the MGS runs: brindle status"

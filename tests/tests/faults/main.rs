@@ -32,6 +32,7 @@ mod fair;
 mod full;
 mod garbage;
 mod hosts;
+mod hung_disks;
 mod id_maps;
 mod jobs;
 mod kill;

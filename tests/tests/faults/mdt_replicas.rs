@@ -61,7 +61,7 @@ fn made(name: &str, mdt: &str, hosts: (&[&str], &str)) -> (Cluster, Vec<Child>) 
 }
 
 /// The same, with something done on the hosts before they get the MDT.
-fn made_on(
+pub(crate) fn made_on(
     name: &str,
     mdt: &str,
     (hosts, client): (&[&str], &str),
