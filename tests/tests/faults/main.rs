@@ -56,6 +56,7 @@ mod rails;
 mod records;
 mod removals;
 mod renames;
+mod replica_durability;
 mod replicas;
 mod restore;
 mod robinhood;
