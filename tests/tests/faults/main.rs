@@ -56,6 +56,7 @@ mod rails;
 mod records;
 mod removals;
 mod renames;
+mod replaced_disks;
 mod replica_durability;
 mod replicas;
 mod restore;
