@@ -2,9 +2,9 @@
 //! spare directory; no program sees an error and every byte is there; the certificate for the former name is refused everywhere.
 
 use std::process::Child;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::bare_hosts::{said, sh, start, until, until_within};
+use crate::bare_hosts::{said, sh, start, start_kept, succeeds, until, until_within};
 use crate::enrolment::{MOUNT, brindle, done, end, join, mount};
 use crate::replicas::{made, set, until_served};
 use crate::work::Work;
@@ -168,8 +168,10 @@ fn a_rename_goes_on_whatever_is_killed_between_its_steps() {
     assert!(join(&cluster, "h4", "client").ok());
     mount(&cluster, "h4");
     let work = Work::begin(&cluster, "h4");
+    let complaints = cluster.outside().join("complaints");
     let rename = |from: &str, to: &str| {
-        start(&cluster, "h1", &format!("exec '{}' node rename {from} {to}", binary().display()))
+        let script = format!("exec '{}' node rename {from} {to}", binary().display());
+        start_kept(&cluster, "h1", &script, &complaints)
     };
     let listed = |name: &str| brindle(&cluster, "h1", "node list").stdout.contains(name);
 
@@ -182,7 +184,7 @@ fn a_rename_goes_on_whatever_is_killed_between_its_steps() {
     until_up(&cluster, "h1");
     assert!(cluster.dev(&["host", "thaw", "h2"]).ok());
     until_up(&cluster, "beta");
-    assert!(asked.wait().unwrap().success());
+    succeeds(&mut asked, &complaints);
     until_served(&cluster, "beta", "serving");
     work.goes_on();
 
@@ -201,12 +203,19 @@ fn a_rename_goes_on_whatever_is_killed_between_its_steps() {
                 until("the new name in the rows", || listed(&next));
                 assert!(cluster.dev(&["host", "thaw", "h3"]).ok());
             }
-            word => until("the step", || lines(&cluster, "h3", word) > before),
+            word => {
+                let said = || std::fs::read_to_string(&complaints).unwrap();
+                let log = || sh(&cluster, "h3", "tail -n 30 /var/lib/brindle/serve.log").text;
+                let since = Instant::now();
+                while lines(&cluster, "h3", word) <= before {
+                    assert!(since.elapsed() < RENAMED_LIMIT, "{word} is not said: {}\n{}", said(), log());
+                }
+            }
         }
         kill_daemon(&cluster, "h3", &mut daemons[2]);
         daemons[2] = daemon(&cluster, "h3");
         until_up(&cluster, &next);
-        assert!(asked.wait().unwrap().success(), "{word}");
+        succeeds(&mut asked, &complaints);
         assert!(!listed(&format!("{name} ")), "{word}");
         until_served(&cluster, "beta", "serving");
         work.goes_on();
