@@ -356,7 +356,7 @@ fn check_sets_are_served(mgs: &Mgs, rows: &Rows, host: &str) -> Result<()> {
                     set.primary
                 ))
                 .data("nothing was changed")
-                .next(format!("wait until it is served: brindle target list {target}")))
+                .next("wait until it is served: brindle target replica list"))
         }
         None => Ok(()),
     }

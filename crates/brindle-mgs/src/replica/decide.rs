@@ -54,7 +54,7 @@ pub(crate) fn check_settled(rows: &Rows, map: &Map, target: TargetId) -> Result<
     Err(Fault::new(Code::RestoredTarget)
         .subject(map.fs.target(target))
         .data("nothing was changed")
-        .next(format!("see what it waits for: brindle target replica list {target}")))
+        .next("see what it waits for: brindle target replica list"))
 }
 
 pub(super) fn check_place(rows: &Rows, place: &MemberPlace) -> Result<()> {
@@ -226,7 +226,7 @@ pub(crate) fn promote(
             None => format!("{host} has no copy of it"),
         };
         return Err(
-            refuse(why).next(format!("see which copies are complete: brindle target replica list {target}"))
+            refuse(why).next("see which copies are complete: brindle target replica list")
         );
     }
     if !is_well(&set) {
