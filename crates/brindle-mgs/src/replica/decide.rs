@@ -225,9 +225,7 @@ pub(crate) fn promote(
             Some(_) => format!("the copy on {host} is not complete"),
             None => format!("{host} has no copy of it"),
         };
-        return Err(
-            refuse(why).next("see which copies are complete: brindle target replica list")
-        );
+        return Err(refuse(why).next("see which copies are complete: brindle target replica list"));
     }
     if !is_well(&set) {
         return Err(refuse(format!("{host} was not heard of lately, or has just started")));
