@@ -117,7 +117,7 @@ pub struct NewTokenView {
 }
 document!(NewTokenView, "brindle.cluster.token", 1);
 
-fn words(roles: &str) -> Vec<String> {
+pub(crate) fn words(roles: &str) -> Vec<String> {
     roles.split(',').filter(|role| !role.is_empty()).map(str::to_owned).collect()
 }
 

@@ -6,7 +6,7 @@ use brindle_wire::mgs::hosts::HostChange;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::hosts::one;
+use crate::hosts::{one, words};
 use crate::known::Known;
 use crate::place::Place;
 use crate::servers::Servers;
@@ -23,7 +23,8 @@ pub struct RenameView {
     pub from: String,
     /// New name of the host.
     pub to: String,
-    /// `renamed` (its daemon goes by the new name), `waiting` (it has not shown it yet), `planned` (a dry run), or `unchanged` (it had this name before).
+    /// `renamed` (its daemon goes by the new name), `waiting` (it has not shown it yet), `told` (a host without a daemon: it takes the name by `brindle node
+    /// take-name`), `planned` (a dry run), or `unchanged` (it had this name before).
     pub state: &'static str,
     /// Rows that have the new name: targets, copies, nodemaps.
     pub keeps: Vec<String>,
@@ -67,9 +68,21 @@ pub async fn rename(
     is_dry_run: bool,
 ) -> Result<RenameView> {
     let known = servers.known(place).await?;
+    let has_daemon = words(&one(&known.hosts, from)?.roles).iter().any(|role| role == "server");
     let keeps = keeps(&known, &servers.nodemaps(place).await?.nodemaps, from)?;
     let change = HostChange::Rename { to: to.to_owned() };
-    let answer = servers.change_host(place, from, change, is_dry_run).await?;
+    let (seams, since) = (servers.seams().clone(), servers.seams().now());
+    let deadline = since.plus_ms(RENAMED_LIMIT_MS);
+    let answer = loop {
+        match servers.change_host(place, from, change.clone(), is_dry_run).await {
+            Ok(answer) => break answer,
+            // An MGS that has renamed its own host may have had no time to answer: it says so when it is asked again.
+            Err(fault) if is_away(&fault) && !is_dry_run && seams.now() < deadline => {
+                seams.sleep_ms(LOOK_EVERY_MS).await;
+            }
+            Err(fault) => return Err(fault),
+        }
+    };
     let view =
         |state, seconds| RenameView { from: from.to_owned(), to: to.to_owned(), state, keeps, seconds };
     if !answer.changed {
@@ -78,13 +91,13 @@ pub async fn rename(
     if is_dry_run {
         return Ok(view("planned", None));
     }
-    let (seams, since) = (servers.seams().clone(), servers.seams().now());
-    let deadline = since.plus_ms(RENAMED_LIMIT_MS);
+    if !has_daemon {
+        return Ok(view("told", None));
+    }
     loop {
         let is_heard = match servers.hosts(place).await {
             Ok(hosts) => one(&hosts, to)?.heard_ms_ago.is_some(),
-            // The MGS may be on a host that is not reached for a moment.
-            Err(fault) if fault.code == Code::TargetDown => false,
+            Err(fault) if is_away(&fault) => false,
             Err(fault) => return Err(fault),
         };
         let now = seams.now();
@@ -96,6 +109,14 @@ pub async fn rename(
         }
         seams.sleep_ms(LOOK_EVERY_MS).await;
     }
+}
+
+/// Whether the MGS is not reached for a moment. It may be on the host that is renamed.
+fn is_away(fault: &Fault) -> bool {
+    matches!(
+        fault.code,
+        Code::NoMgs | Code::TargetDown | Code::Disconnected | Code::NotLeading | Code::HostRenamed
+    )
 }
 
 /// The fault to show where a host was renamed and does not show its new name.

@@ -333,9 +333,15 @@ pub async fn renew(
         return Ok(false);
     }
     let renewed = ask_for_another(mgs, &current).await?;
-    // The host's daemon takes a new name that an administrator has given; the processes here use the present name.
-    if renewed.name().host != current.identity().name().host {
-        return Ok(false);
+    let own = current.identity().name();
+    if renewed.name().host != own.host {
+        // An administrator has given the host this name. Its daemon takes it: everything here goes by the present one.
+        if own.roles.has(HostRole::Server) {
+            return Ok(false);
+        }
+        write_new_name(&renewed, identity)?;
+        show_new_name(mgs, identity).await?;
+        return Ok(true);
     }
     write_secret(identity.path(), &renewed.to_pem())?;
     tracing::info!(host = renewed.name().host, "renewed the certificate of this host");
@@ -351,25 +357,28 @@ async fn ask_for_another(
     current.identity().renewed(answer.certificate)
 }
 
-/// Takes the name that an administrator has given this host, and returns it. On return the certificate and the file of the cluster have the
-/// new name. No part of the process may go by the former name any more. Tries for a bounded time; the host may start anew without the name,
-/// and is told again.
-pub async fn take_new_name(
+/// Asks for the certificate with the name that an administrator has given this host. Changes nothing here. Tries for a bounded time; a host that
+/// starts anew without the name is told again.
+pub async fn new_name(
     seams: &Seams,
     mgs: &impl Fn() -> Result<Arc<Directory>>,
     identity: &IdentityFile,
-) -> Result<String> {
+) -> Result<Identity> {
     let mut tries = 1;
-    let renewed = loop {
+    loop {
         let current = identity.current()?;
         match ask_for_another(mgs, &current).await {
-            Ok(renewed) => break renewed,
+            Ok(renewed) => return Ok(renewed),
             Err(fault) if tries == NAME_TRIES_MAX => return Err(fault),
             Err(fault) => tracing::warn!(code = %fault.code, "cannot take the new name yet: {fault}"),
         }
         tries += 1;
         seams.sleep_ms(PAUSE_MS).await;
-    };
+    }
+}
+
+/// Writes the certificate for a new name, and the name into the file of the cluster. Nothing of a server process may go by the former name any more.
+pub fn write_new_name(renewed: &Identity, identity: &IdentityFile) -> Result<()> {
     let host = renewed.name().host.clone();
     let conf = conf_of(identity.path());
     // The identity decides. It is written last, so that a host that was interrupted is told again.
@@ -377,7 +386,46 @@ pub async fn take_new_name(
         ClusterFile { host: host.clone(), ..file }.write(conf)?;
     }
     write_secret(identity.path(), &renewed.to_pem())?;
-    Ok(host)
+    tracing::info!(host, "this host has another name from now on");
+    Ok(())
+}
+
+/// Shows the MGS the name that the identity has now: from then on the former one is refused. For hosts without a daemon.
+pub async fn show_new_name(mgs: &impl Fn() -> Result<Arc<Directory>>, identity: &IdentityFile) -> Result<()> {
+    ask_for_another(mgs, &*identity.current()?).await.map(drop)
+}
+
+/// Takes the name that an administrator has given this host, where no daemon does; the former name and the present one. Once more does no harm: a
+/// host that was interrupted goes on.
+pub async fn take_new_name(
+    seams: &Seams,
+    identity: &IdentityFile,
+    over_tcp: Arc<dyn Transport>,
+) -> Result<(String, String)> {
+    let conf = conf_of(identity.path());
+    let former = identity.current()?.identity().name().clone();
+    if former.roles.has(HostRole::Server) {
+        return Err(Fault::new(Code::BadArgument)
+            .what("cannot take another name for")
+            .subject(former.host)
+            .why("it has joined as a server: its daemon takes the name by itself")
+            .data("nothing was changed")
+            .next("systemctl status brindle-serve"));
+    }
+    let Some(file) = ClusterFile::read(conf)? else {
+        return Err(Fault::new(Code::NotEnrolled)
+            .what("cannot take another name:")
+            .why(format!("no file in {} says which cluster this host belongs to", conf.display())));
+    };
+    let nids = file.nids()?;
+    let way = || mgs(seams, over_tcp.clone(), introduction(identity)?, nids.clone(), None);
+    let renewed = new_name(seams, &way, identity).await?;
+    let host = renewed.name().host.clone();
+    if host != former.host {
+        write_new_name(&renewed, identity)?;
+    }
+    show_new_name(&way, identity).await?;
+    Ok((former.host, host))
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ use brindle_wire::mgs::hosts::{
 use parking_lot::Mutex;
 
 use crate::hosting::{Spoiled, Trouble, check_port, end, prepare};
-use crate::replica::ReplicaDaemon;
+use crate::replica::{Control, ReplicaDaemon};
 use crate::service::{self, Found, How, Service};
 use crate::shared::daemon::SharedDaemon;
 
@@ -91,11 +91,16 @@ struct Hosted {
 }
 
 impl Daemon {
-    /// Begins to serve the targets that the MGS assigns.
-    pub fn start(how: How, mgs: Arc<Directory>, fs: FsName, shows: Arc<dyn Shows>) -> Arc<Daemon> {
+    /// Begins to serve what the MGS says.
+    pub fn start(
+        how: How,
+        (mgs, control): (Arc<Directory>, Control),
+        fs: FsName,
+        shows: Arc<dyn Shows>,
+    ) -> Arc<Daemon> {
         let seams = how.seams.clone();
         let shared = SharedDaemon::start(how.clone(), mgs.clone(), fs.clone(), shows.clone());
-        let replicas = ReplicaDaemon::start(how.clone(), mgs.clone(), fs.clone(), shows.clone());
+        let replicas = ReplicaDaemon::start(how.clone(), (mgs.clone(), control), fs.clone(), shows.clone());
         let daemon = Arc::new(Daemon {
             shared,
             replicas,

@@ -26,7 +26,7 @@ const PARTS: &str = "parts of it may still run in this process, so it is not sta
 const RESTART: &str = "on that host: systemctl restart brindle-serve";
 /// Longest wait for the remains of a stopped target, and the interval of the checks.
 const GONE_MS: u64 = 20_000;
-const GONE_LOOK_MS: u64 = 50;
+pub(crate) const GONE_LOOK_MS: u64 = 50;
 
 /// The directory of a target that was opened. Unless it is known that nothing of the target is left, its lock is kept until the process ends.
 pub(crate) struct Spoiled(pub(crate) Option<Found>);

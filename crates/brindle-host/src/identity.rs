@@ -28,6 +28,9 @@ const FILE_MAX_BYTES: u64 = 64 << 10;
 /// The identity that the development cluster of this command has for administrators, if it has one.
 static OF_DEV_CLUSTER: OnceLock<Option<PathBuf>> = OnceLock::new();
 
+/// Held while this process writes a file: the name that a file has until it is whole is one for each process.
+static WRITING: Mutex<()> = Mutex::new(());
+
 /// An identity's file.
 pub struct IdentityFile {
     path: PathBuf,
@@ -95,8 +98,10 @@ pub fn write_secret(path: &Path, text: &str) -> Result<()> {
 
 /// Writes a file with these permissions; whole or not at all, and synced.
 pub fn write_whole(path: &Path, text: &str, mode: u32) -> std::io::Result<()> {
-    // Several processes of a host may write at once.
-    let temp = path.with_extension(format!("new-{}", std::process::id()));
+    // Several processes of a host may write at once, and several tasks of one.
+    let _one = WRITING.lock();
+    let mut temp = path.as_os_str().to_owned();
+    temp.push(format!(".new-{}", std::process::id()));
     match std::fs::remove_file(&temp) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e),
         _ => {}
@@ -221,6 +226,23 @@ mod tests {
     use brindle_auth::{Authority, ClusterId, HostKey, HostRole, Name, Roles};
 
     use super::*;
+
+    #[test]
+    fn files_that_are_written_at_once_keep_apart() {
+        const ROUNDS: usize = 50;
+        let dir = tempfile::tempdir().unwrap();
+        let names = ["identity.pem", "identity.nodemaps", "identity.removed", "identity.pem"];
+        std::thread::scope(|scope| {
+            for name in names {
+                let path = dir.path().join(name);
+                scope.spawn(move || (0..ROUNDS).for_each(|_| write_secret(&path, name).unwrap()));
+            }
+        });
+        for name in names {
+            assert_eq!(std::fs::read_to_string(dir.path().join(name)).unwrap(), name);
+        }
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 3, "nothing else is left");
+    }
 
     #[test]
     fn a_file_is_secret_and_read_again_when_it_has_changed() {

@@ -24,6 +24,7 @@ pub mod cluster;
 pub mod config_backup;
 pub mod control;
 pub mod daemon;
+mod disk_watch;
 pub mod enrolment;
 pub mod format;
 pub mod hardware;

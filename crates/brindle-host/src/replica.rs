@@ -5,10 +5,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use brindle_net::latch::Latch;
 
-use brindle_stdx::watch;
+use brindle_stdx::{Mono, Seams, watch};
 use brindle_targets::Directory;
 use brindle_targets::replica::{ReplicaRecord, Seat};
 use brindle_types::{Code, Fault, FsName, Nid, TargetId};
@@ -19,7 +20,8 @@ use brindle_wire::mgs::replica::{
 use parking_lot::Mutex;
 
 use crate::daemon::Shows;
-use crate::hosting::{IDLE_MS, Spoiled, Trouble, check_port, end, prepare, tell_and_ask};
+use crate::disk_watch;
+use crate::hosting::{GONE_LOOK_MS, IDLE_MS, Spoiled, Trouble, check_port, end, prepare, tell_and_ask};
 use crate::service::{self, Found, How, Service};
 use crate::spare;
 
@@ -28,6 +30,10 @@ use crate::spare;
 const KEEP_MS: u32 = 300;
 /// Pauses before a member that failed is tried again: the first, and the longest.
 const RETRY_MS: (u64, u64) = (500, 10_000);
+
+/// Interval at which the threads that serve targets show that they run, and the time after which they stand still: as long as a host may be silent.
+const BEAT_EVERY_MS: u64 = 250;
+const STANDSTILL_MS: u64 = 2_500;
 
 /// Number of tries to lock a directory before its lock counts as a failure.
 const BUSY_TRIES: u32 = 40;
@@ -56,9 +62,21 @@ struct Hosted {
     released: Arc<Latch>,
 }
 
+/// Threads and connections that nothing of a target runs on. A disk that hangs stops the threads that write to it; these go on to tell the MGS.
+#[derive(Clone)]
+pub struct Control {
+    /// Tasks on those threads.
+    pub seams: Seams,
+    /// The way to the MGS over them.
+    pub mgs: Arc<Directory>,
+}
+
 /// The part of a host's daemon that serves members of replica sets.
 pub struct ReplicaDaemon {
     how: How,
+    control: Control,
+    /// Time at which the threads that serve targets were last seen to run.
+    beat: AtomicU64,
     mgs: Arc<Directory>,
     fs: FsName,
     shows: Arc<dyn Shows>,
@@ -74,10 +92,17 @@ pub struct ReplicaDaemon {
 }
 
 impl ReplicaDaemon {
-    /// Begins to report this host's members to the MGS, and to follow its orders.
-    pub fn start(how: How, mgs: Arc<Directory>, fs: FsName, shows: Arc<dyn Shows>) -> Arc<ReplicaDaemon> {
+    /// Begins to tell the MGS of this host's members, and to serve what it says.
+    pub fn start(
+        how: How,
+        (mgs, control): (Arc<Directory>, Control),
+        fs: FsName,
+        shows: Arc<dyn Shows>,
+    ) -> Arc<ReplicaDaemon> {
         let seams = how.seams.clone();
         let daemon = Arc::new(ReplicaDaemon {
+            beat: AtomicU64::new(seams.now().0),
+            control,
             how,
             mgs,
             fs,
@@ -98,7 +123,11 @@ impl ReplicaDaemon {
             own.stop.until(own.mark_spare()).await;
         });
         let own = daemon.clone();
-        seams.spawn("replica.keep", async move {
+        seams.spawn("replica.beat", async move {
+            own.stop.until(own.beat()).await;
+        });
+        let own = daemon.clone();
+        daemon.control.seams.spawn("replica.keep", async move {
             own.stop.until(own.clone().keep()).await;
         });
         daemon
@@ -115,7 +144,26 @@ impl ReplicaDaemon {
         }
     }
 
+    /// Notes, for ever, that the threads that serve targets run.
+    async fn beat(&self) {
+        loop {
+            self.beat.store(self.how.seams.now().0, Ordering::Release);
+            self.how.seams.sleep_ms(BEAT_EVERY_MS).await;
+        }
+    }
+
+    /// The fault of all members while the threads that serve targets stand still.
+    fn standstill(&self) -> Option<Box<Fault>> {
+        let ms = self.control.seams.now().ms_since(Mono(self.beat.load(Ordering::Acquire)));
+        (ms > STANDSTILL_MS).then(|| {
+            let why =
+                format!("no thread that serves targets has run for {} s: they wait for a disk", ms / 1_000);
+            Box::new(Fault::new(Code::DiskHangs).why(why))
+        })
+    }
+
     fn reports(&self) -> Vec<MemberReport> {
+        let standstill = self.standstill();
         let report = |hosted: &Hosted| {
             let (set, told) = (hosted.seat.set(), hosted.seat.told());
             MemberReport {
@@ -126,7 +174,7 @@ impl ReplicaDaemon {
                 boot_term: if hosted.is_open { told.boot_term } else { 0 },
                 recorded_epoch: told.recorded_epoch,
                 nids: hosted.nids.clone(),
-                phase: match &hosted.failed {
+                phase: match hosted.failed.as_ref().or(standstill.as_ref()) {
                     Some(fault) => MemberPhase::Failed(fault.clone()),
                     None if hosted.is_open => told.phase,
                     None => MemberPhase::Starting,
@@ -153,7 +201,7 @@ impl ReplicaDaemon {
                 .send_if_modified(|known| std::mem::replace(known, answer.version) != answer.version);
             answer.version
         };
-        tell_and_ask(&self.how.seams, &self.mgs, &self.changes, ask, take).await;
+        tell_and_ask(&self.control.seams, &self.control.mgs, &self.changes, ask, take).await;
     }
 
     /// Shows the MGS a newer record: its configuration is older than the members here.
@@ -282,7 +330,7 @@ impl ReplicaDaemon {
     }
 
     /// Serves one member for as long as this host has it.
-    async fn host(&self, seat: &Arc<Seat>, release: &Latch) {
+    async fn host(self: &Arc<Self>, seat: &Arc<Seat>, release: &Latch) {
         let (mut pause_ms, mut busy) = (RETRY_MS.0, 0);
         while !release.is_set() {
             match self.serve(seat, release).await {
@@ -312,8 +360,8 @@ impl ReplicaDaemon {
         }
     }
 
-    /// Formats or opens the member until its role changes; fails when it cannot.
-    async fn serve(&self, seat: &Arc<Seat>, release: &Latch) -> std::result::Result<(), Trouble> {
+    /// Formats or opens the member until it is to be something else; fails when it cannot.
+    async fn serve(self: &Arc<Self>, seat: &Arc<Seat>, release: &Latch) -> std::result::Result<(), Trouble> {
         let set = seat.set();
         let Some(member) = set.member(&seat.host).cloned() else {
             release.wait().await;
@@ -374,7 +422,7 @@ impl ReplicaDaemon {
     }
 
     async fn served(
-        &self,
+        self: &Arc<Self>,
         seat: &Arc<Seat>,
         service: Service,
         release: &Latch,
@@ -390,10 +438,15 @@ impl ReplicaDaemon {
         });
         let name = self.fs.target(seat.set().target);
         tracing::info!(target_name = %name, "a member of a replica set is open");
+        let dir = spoiled.found().map(|found| found.dir.clone()).unwrap_or_default();
+        let (closed, hung) = (Arc::<Latch>::default(), watch::Sender::new(None));
+        let mut hangs = hung.subscribe();
+        self.watch_disk(seat, (dir, closed.clone()), hung);
         let failed = tokio::select! {
             biased;
             () = release.wait() => None,
             fault = service.until_failed() => Some(fault),
+            Ok(fault) = hangs.wait_for(Option::is_some) => fault.clone(),
         };
         // The MGS hears of the failure before the rest is stopped, which takes long on a failing disk: another member can take over
         // meanwhile.
@@ -403,6 +456,60 @@ impl ReplicaDaemon {
             hosted.failed = broken.map(Box::new);
         });
         self.shows.ended(&name);
-        end(&self.how.seams, service, failed, spoiled).await
+        let ended = match failed {
+            Some(fault) if fault.code == Code::DiskHangs => {
+                self.outlast(service, fault, release, spoiled).await
+            }
+            failed => end(&self.how.seams, service, failed, spoiled).await,
+        };
+        // A member that was deposed because its disk hangs is told as such while it stops.
+        closed.set();
+        ended
+    }
+
+    /// Watches the disk of a member until it is closed. A fault is told to the MGS at once, and to whoever serves the member.
+    fn watch_disk(
+        self: &Arc<Self>,
+        seat: &Arc<Seat>,
+        (dir, closed): (String, Arc<Latch>),
+        hung: watch::Sender<Option<Fault>>,
+    ) {
+        let (daemon, seat) = (self.clone(), seat.clone());
+        self.control.seams.spawn("replica.disk", async move {
+            let can_another_go_on = || {
+                let set = seat.set();
+                set.primary != seat.host || set.in_sync().any(|member| member.host != seat.host)
+            };
+            let bad = disk_watch::until_bad(&daemon.control.seams, &dir, can_another_go_on);
+            let Some(fault) = closed.until(bad).await else { return };
+            daemon.fail(&seat, fault.clone());
+            hung.send_replace(Some(fault));
+            // Whoever serves the member may see it only when the disk answers again.
+            closed.wait().await;
+        });
+    }
+
+    /// Stops a member whose disk hangs: parts of it wait for the disk, however long that takes. Then the member is opened again.
+    async fn outlast(
+        &self,
+        service: Service,
+        fault: Fault,
+        release: &Latch,
+        spoiled: &mut Spoiled,
+    ) -> std::result::Result<(), Trouble> {
+        let (seams, remains) = (&self.how.seams, service.remains());
+        let stopped = release.until(async {
+            let stopped = service.stop().await;
+            while !remains.are_gone() {
+                seams.sleep_ms(GONE_LOOK_MS).await;
+            }
+            stopped
+        });
+        let Some(stopped) = stopped.await else { return Err(Trouble::never(fault)) };
+        if let Err(other) = stopped {
+            tracing::warn!(code = %other.code, "the disk answers again: {other}");
+        }
+        spoiled.nothing_is_left();
+        Err(Trouble::Again(fault))
     }
 }

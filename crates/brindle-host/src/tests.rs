@@ -20,6 +20,7 @@ use crate::access;
 use crate::daemon::{Daemon, Shows};
 use crate::enrolment::{self, ClusterFile, IDENTITY_FILE, Init, Join};
 use crate::identity::{self, IdentityFile, Process, write_secret};
+use crate::replica::Control;
 use crate::service::{self, Found, How, Service};
 
 /// Longest wait of a test for an event that is due in a moment.
@@ -164,7 +165,9 @@ impl World {
     fn daemon(&self, host: &str) -> Arc<Daemon> {
         let cluster = ClusterFile::read(&self.conf(host)).unwrap().unwrap();
         let mgs = self.way(host, Introduction::agent(host));
-        Daemon::start(self.how(host, false).unwrap(), mgs, cluster.fs, Arc::new(Nothing))
+        let how = self.how(host, false).unwrap();
+        let control = Control { seams: how.seams.clone(), mgs: mgs.clone() };
+        Daemon::start(how, (mgs, control), cluster.fs, Arc::new(Nothing))
     }
 }
 

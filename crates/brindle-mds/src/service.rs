@@ -123,7 +123,8 @@ impl MdsService {
         if request.resume {
             self.end_if_tighter(&request, limits.as_deref()).await;
         }
-        let answer = session::handle_open(&self.mdt, request, &conn.principal().host).await;
+        let is_former = |name: &str| self.gate.is_former_name(conn, name);
+        let answer = session::handle_open(&self.mdt, request, &conn.principal().host, is_former).await;
         let answer = answer.inspect_err(|fault| self.gate.count(fault))?;
         if let Some(session) = self.mdt.live_mut().sessions.get_mut(&answer.session) {
             session.limits = limits;

@@ -277,12 +277,16 @@ impl Standing {
         let server = RpcServer::serve(self.transport.clone(), seams, listen, config, mgs.clone()).await?;
         server.serve_rails(&*self.transport, &self.config.rails).await?;
         ops::register::own(&mgs, &server.nids(&self.config.rails)).await?;
+        mgs.gives_time_to_renamed();
         seams.spawn("mgs.shared", shared::watch(Arc::downgrade(&mgs)));
         seams.spawn("mgs.events", events::watch(Arc::downgrade(&mgs)));
         seams.spawn("mgs.replicas", replica::watch(Arc::downgrade(&mgs)));
         Ok(Active { server, mgs })
     }
 }
+
+#[cfg(test)]
+mod rename_tests;
 
 #[cfg(test)]
 mod tests {

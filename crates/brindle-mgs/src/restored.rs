@@ -118,7 +118,7 @@ pub(crate) fn set(
     let Some(shown) = shown else {
         let highest: Vec<&str> =
             words.iter().filter(|(_, word)| word.epoch() == newest).map(|(host, _)| host.as_str()).collect();
-        let next = format!("brindle target replica list {}", set.target);
+        let next = "brindle target replica list".to_owned();
         return Settled::Waits(waits(Code::RestoredTarget, set.target, &highest, next));
     };
     // Members that have everything that was acknowledged.

@@ -20,6 +20,7 @@ use brindle_wire::mgs::shared::{SharedPhase, SharedTarget};
 use crate::Mgs;
 use crate::events::FenceOutcome;
 use crate::hosts::Hosts;
+use crate::hosts::rename;
 use crate::hosts::rows::{Change, RestoredRow, Rows};
 use crate::restored::{self, Settled};
 use failover::{Fencing, Situation, Verdict, judge, newer_turn};
@@ -122,7 +123,8 @@ impl Mgs {
     /// Other hosts with daemons of servers.
     fn other_servers(&self, rows: &Rows) -> Vec<String> {
         let is_server = |roles: &str| roles.parse::<Roles>().is_ok_and(|roles| roles.has(HostRole::Server));
-        let servers = rows.hosts().filter(|row| is_server(&row.roles) && row.name != self.config.host);
+        let own = rename::name_in_rows(rows, &self.config.host);
+        let servers = rows.hosts().filter(|row| is_server(&row.roles) && row.name != own);
         servers.map(|row| row.name.clone()).collect()
     }
 }

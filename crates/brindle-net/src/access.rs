@@ -64,6 +64,11 @@ impl RemovedKeys {
             .why(format!("its key {} is in the list of removed hosts", proof.key)))
     }
 
+    /// Whether the host behind a proof went by this name before it was renamed, and the name is refused now.
+    pub fn is_former_name(&self, proof: &Proof, host: &str) -> bool {
+        proof.host != host && self.keys.borrow().contains(&proof.key.under_name(host))
+    }
+
     /// Completes when the host is removed, or has to go by another name.
     pub async fn until_removed(&self, proof: &Proof) {
         let former = proof.key.under_name(&proof.host);
@@ -94,6 +99,12 @@ mod tests {
         assert_eq!(code(proof("oss1", key)), Some(Code::HostRenamed));
         assert_eq!(code(proof("oss2", key)), None);
         assert_eq!(code(proof("oss1", KeyId([8; 32]))), None, "another host may have the name");
+        assert!(removed.is_former_name(&proof("oss2", key), "oss1"));
+        let others = [(proof("oss2", key), "oss3"), (proof("oss1", key), "oss1")];
+        let stranger = (proof("oss2", KeyId([8; 32])), "oss1");
+        assert!(
+            others.into_iter().chain([stranger]).all(|(proof, host)| !removed.is_former_name(&proof, host))
+        );
         removed.replace(BTreeSet::from([key]));
         assert_eq!(code(proof("oss2", key)), Some(Code::HostRemoved));
     }

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use brindle_net::{Limits, Nodemaps, ServerConn, Transport};
+use brindle_net::{Limits, Nodemaps, RemovedKeys, ServerConn, Transport};
 use brindle_stdx::planted;
 use brindle_types::{Code, Fault, Role, SessionId, TargetId};
 use brindle_wire::Op;
@@ -49,6 +49,8 @@ pub struct Gate {
     lease: OnceLock<Arc<OwnerLease>>,
     /// Limits of hosts; unset where nothing proves or limits hosts.
     nodemaps: OnceLock<Arc<Nodemaps>>,
+    /// Hosts and former names of hosts that are not let in; unset where nothing proves hosts.
+    removed: OnceLock<Arc<RemovedKeys>>,
     accepts_anybody: AtomicBool,
     refused: Mutex<BTreeMap<Code, u64>>,
 }
@@ -58,8 +60,8 @@ impl Gate {
     pub fn new(target: TargetId, name: String, fs_id: u64) -> Gate {
         let fs_id = AtomicU64::new(fs_id);
         let (registration, lease, refused) = (OnceLock::new(), OnceLock::new(), Mutex::default());
-        let (nodemaps, accepts_anybody) = (OnceLock::new(), AtomicBool::new(false));
-        Gate { target, name, fs_id, registration, lease, nodemaps, accepts_anybody, refused }
+        let (nodemaps, removed, accepts_anybody) = (OnceLock::new(), OnceLock::new(), AtomicBool::new(false));
+        Gate { target, name, fs_id, registration, lease, nodemaps, removed, accepts_anybody, refused }
     }
 
     /// The MGS knows the target: its epoch counts from now on.
@@ -85,8 +87,15 @@ impl Gate {
         if let Some(removed) = transport.removed_keys() {
             // A process has one list in its life.
             drop(self.nodemaps.set(removed.nodemaps.clone()));
+            drop(self.removed.set(removed));
         }
         self.accepts_anybody.store(transport.accepts_anybody(), Ordering::Relaxed);
+    }
+
+    /// Whether the host behind a connection went by this name before it was renamed.
+    pub fn is_former_name(&self, conn: &ServerConn, host: &str) -> bool {
+        let (Some(removed), Some(proof)) = (self.removed.get(), conn.proof()) else { return false };
+        removed.is_former_name(proof, host)
     }
 
     /// Counter of a target that tells whether it accepts connections over the network that prove nothing.

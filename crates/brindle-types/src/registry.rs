@@ -196,6 +196,8 @@ codes! {
         "The disk says of itself that it fails (SMART), has sectors that it cannot read, or its file system has met errors. Data is served as long as the disk gives it; what the disk returns wrong is found by checksums and not given to programs.";
     4015 ArrayDegraded EIO "a disk array of a host has lost a disk" "replace the disk: mdadm --detail /dev/ARRAY on its host"
         "An md array works with fewer disks than it was made of. Data is served; another disk that fails may be one too many.";
+    4016 DiskHangs EIO "the disk of the target does not answer" "look at the disk and its controller on that host: dmesg, smartctl -a; the copy comes back by itself when the disk answers"
+        "A write to the disk of a copy has not come back within seconds, and no error came. The copy was put out of its replica set, and another copy serves; programs go on. When the disk answers again the copy is filled by itself. A second time: replace the disk.";
 
     // 5xxx: MGS and map
     5001 NoMgs ETIMEDOUT "no answer from the MGS" "check that the MGS runs: brindle status"

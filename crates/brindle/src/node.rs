@@ -38,6 +38,8 @@ pub enum Command {
     Label(node_label::Args),
     /// Give a host another name; it keeps its targets, roles, copies and nodemaps
     Rename(node_rename::Args),
+    /// Take the name that an administrator has given this host; for hosts that are no servers
+    TakeName(node_rename::TakeArgs),
     /// Let a host in no more; its connections end within seconds
     Remove(RemoveArgs),
 }
@@ -114,6 +116,7 @@ pub fn run(command: &Command) -> Result<Done> {
         Command::Spare(args) => node_spare::run(args),
         Command::Label(args) => node_label::run(args),
         Command::Rename(args) => node_rename::run(args),
+        Command::TakeName(args) => node_rename::take(args),
         Command::Remove(args) => remove(args),
     }
 }

@@ -60,8 +60,8 @@ fn made(name: &str, mdt: &str, hosts: (&[&str], &str)) -> (Cluster, Vec<Child>) 
     made_on(name, mdt, hosts, |_| {})
 }
 
-/// Like [`made`], with something done on the hosts before they get the MDT.
-fn made_on(
+/// The same, with something done on the hosts before they get the MDT.
+pub(crate) fn made_on(
     name: &str,
     mdt: &str,
     (hosts, client): (&[&str], &str),

@@ -158,3 +158,29 @@ fn the_configuration_of_a_cluster_that_runs_is_moved_to_etcd() {
     });
     end(cluster, daemons);
 }
+
+#[test]
+fn hosts_that_run_the_mgs_get_other_names_while_they_are_the_active_one() {
+    seed("renamed-mgs");
+    let cluster = Cluster::up_bare("renamed-mgs", 3);
+    let mut children = etcd(&cluster, &["h3"]);
+    done(&cluster, "h1", "cluster init --fs scratch --config etcd://h3");
+    children.push(serve(&cluster, "h1"));
+    assert!(join(&cluster, "h2", "server").ok());
+    children.push(serve(&cluster, "h2"));
+    done(&cluster, "h1", "target add --mgt --node h2 --dir /var/lib/brindle/mgt");
+    assert!(join(&cluster, "h3", "admin").ok());
+    until("h1 being active", || active(&cluster, "h3") == "h1");
+    // The other one goes on meanwhile.
+    for (from, to, next) in [("h1", "alpha", "h2"), ("h2", "beta", "alpha")] {
+        let renamed = done(&cluster, "h3", &format!("node rename {from} {to}"));
+        assert!(renamed.contains(&format!("renamed {from} to {to}: its daemon goes by it")), "{renamed}");
+        until("the other one being active", || active(&cluster, "h3") == next);
+        let listed = done(&cluster, "h3", "node list");
+        assert!(listed.contains(to) && !listed.contains(&format!("{from} ")), "{listed}");
+        done(&cluster, "h3", "cluster token --role client");
+    }
+    let targets = done(&cluster, "h3", "target list -o json");
+    assert!(!targets.contains("\"h1\"") && !targets.contains("\"h2\""), "{targets}");
+    end(cluster, children);
+}

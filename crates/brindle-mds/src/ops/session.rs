@@ -6,6 +6,8 @@
 //! | resumes | alive | the same, and reclaims if the MDT restarted |
 //! | resumes | ended, or being ended | `StaleSession`: its handles are dead |
 //! | begins again | any | the same id under a new epoch, without handles; its replies are kept |
+//!
+//! A session belongs to the host that opened it. One whose host was renamed goes on under the new name of the host.
 
 use brindle_stdx::Mono;
 use brindle_types::{Code, Fault, Ino, Result, SessionId};
@@ -32,15 +34,23 @@ pub fn of_another_host(session: SessionId, host: &str, owner: &str) -> Fault {
         .data("nothing was changed")
 }
 
-/// Opens a session for a client on `host`, or finds the one that the client had.
-pub async fn handle_open(mdt: &Mdt, mut req: SessionOpenReq, host: &str) -> Result<SessionOpenResp> {
+/// Opens a session for a client on `host`, or finds the one that the client had. `is_former_name`: whether the host went by a name before.
+pub async fn handle_open(
+    mdt: &Mdt,
+    mut req: SessionOpenReq,
+    host: &str,
+    is_former_name: impl Fn(&str) -> bool,
+) -> Result<SessionOpenResp> {
     // The connection says where the client is, whatever the request says.
     req.host = host.to_owned();
     if let Some((session, owner)) = owner(mdt, &req.client_uuid)
         && owner != host
         && !brindle_stdx::planted("mds_session_of_another_host")
     {
-        return Err(of_another_host(session, host, &owner));
+        if !is_former_name(&owner) {
+            return Err(of_another_host(session, host, &owner));
+        }
+        rename_host(mdt, session, host).await?;
     }
     // The header names the session that the client had, if any; it need not be alive.
     let call = &Call::internal(Op::SessionOpen);
@@ -58,6 +68,25 @@ pub async fn handle_open(mdt: &Mdt, mut req: SessionOpenReq, host: &str) -> Resu
         }
         (None, false) => make(mdt, call, &req).await,
     }
+}
+
+/// The host of a session goes by another name.
+async fn rename_host(mdt: &Mdt, id: SessionId, host: &str) -> Result<()> {
+    mdt.step(&Call::internal(Op::SessionOpen), |t| {
+        t.frees_space();
+        let Some(mut row) = session::find(t, id)? else {
+            return Err(Fault::new(Code::StaleSession).subject(id.to_string()).into());
+        };
+        row.host = host.to_owned();
+        session::put(t, id, &row);
+        t.after(move |live| {
+            if let Some(session) = live.sessions.get_mut(&id) {
+                session.row = row;
+            }
+        });
+        Ok(())
+    })
+    .await
 }
 
 /// The session of a client, and whether it lives on.

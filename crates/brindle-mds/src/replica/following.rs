@@ -6,6 +6,7 @@ use brindle_config::Superblock;
 use brindle_kv::KvOptions;
 use brindle_net::{ServerConn, Service, Transport};
 use brindle_stdx::{BoxFuture, Seams, watch};
+use brindle_targets::durability::TargetMode;
 use brindle_targets::replica::{Around, Follows, Links, Seat, SetMember};
 use brindle_targets::{Directory, Gate, Introduction, Member, Place, Plain, member};
 use brindle_types::{Code, Fault, Nid, Result, Role};
@@ -13,6 +14,7 @@ use brindle_wire::Op;
 use brindle_wire::frame::{Frame, decode_body, encode_body};
 use brindle_wire::mds::Empty;
 use brindle_wire::mds::replica::*;
+use brindle_wire::mgs::durability::Mode;
 use brindle_wire::mgs::replica::{MemberPhase, ReplicaSetState};
 use brindle_wire::oss::replica::ReplicaLeaseResp;
 use bytes::Bytes;
@@ -69,6 +71,8 @@ pub struct FollowerService {
     seams: Seams,
     superblock: Superblock,
     dir: String,
+    /// Durability of the target: who is promoted goes by it at once.
+    mode: Arc<TargetMode>,
     held: Arc<Mutex<Held>>,
     /// Whether a checkpoint is being written.
     checkpointing: watch::Sender<bool>,
@@ -109,6 +113,7 @@ pub async fn follow(config: Config, seams: Seams, transport: Arc<dyn Transport>)
     // A member in sync has the MDT, even if it has recorded no epoch yet.
     let is_new = record.epoch == 0 && !seat.set().is_in_sync(&seat.host);
     let held = open_held(&seams, &config, &superblock, is_new).await?;
+    let mode = Arc::new(TargetMode::begin(&seams, &targets, superblock.target, &config.dir).await);
     let gate = Arc::new(Gate::new(superblock.target, superblock.name(), superblock.fs_id));
     let Config { dir, listen, rails, advertise, host, .. } = config;
     let around = Around {
@@ -123,13 +128,16 @@ pub async fn follow(config: Config, seams: Seams, transport: Arc<dyn Transport>)
         seams: seams.clone(),
         superblock: superblock.clone(),
         dir: dir.clone(),
+        mode: mode.clone(),
         held: Arc::new(Mutex::new(held)),
         checkpointing: watch::Sender::new(false),
         broken: watch::Sender::new(None),
     });
     let place = Place { dir, listen, rails, advertise, host, places: None };
     let member =
-        Member::serve(&seams, transport, (superblock, place), (gate, targets), service.clone()).await?;
+        Member::serve(&seams, transport, (superblock, place), (gate, targets.clone()), service.clone())
+            .await?;
+    member.spawn("mds.durability", mode.follow(seams.clone(), targets, |_| {}));
     member.fails_with("mds.member", until_it_leads(service.clone(), seat));
     member.fails_with("mds.sync", keep_synced(service.clone()));
     let mut broken = service.broken.subscribe();
@@ -174,7 +182,10 @@ async fn until_it_leads(service: Arc<FollowerService>, seat: Arc<Seat>) -> Fault
 async fn keep_synced(service: Arc<FollowerService>) -> Fault {
     loop {
         let is_due = service.held.lock().is_sync_due();
-        if is_due && let Err(fault) = service.sync().await {
+        if is_due
+            && service.syncs_by_age()
+            && let Err(fault) = service.sync().await
+        {
             return fault;
         }
         service.seams.sleep_ms(SYNC_LOOK_MS).await;
@@ -182,6 +193,11 @@ async fn keep_synced(service: Arc<FollowerService>) -> Fault {
 }
 
 impl FollowerService {
+    /// Whether records are synced when they are so old, and not only when the primary asks for it.
+    fn syncs_by_age(&self) -> bool {
+        self.mode.now() != Mode::Scratch
+    }
+
     /// Runs something that blocks on the disk.
     async fn blocking<T: Send + 'static>(
         &self,
@@ -214,7 +230,8 @@ impl FollowerService {
             // A checkpoint that takes too long has the primary go on without this member.
             let _ = self.checkpointing.subscribe().wait_for(|is_running| !is_running).await;
         }
-        let reached = self.blocking(move |held| held.append(&bytes)).await.inspect_err(|fault| {
+        let by_age = self.syncs_by_age();
+        let reached = self.blocking(move |held| held.append(&bytes, by_age)).await.inspect_err(|fault| {
             let is_of_the_disk = !matches!(fault.code, Code::BadFrame | Code::NotPrimary | Code::LogDamaged);
             if is_of_the_disk {
                 self.breaks(fault);

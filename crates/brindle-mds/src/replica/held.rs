@@ -160,12 +160,12 @@ impl Held {
         Reached { written: replica.last().index, synced: replica.synced() }
     }
 
-    /// Takes in records.
-    pub fn append(&mut self, bytes: &Bytes) -> Result<Reached> {
+    /// Takes in records. `by_age`: none of them stays unsynced for long, as in every mode but `scratch`.
+    pub fn append(&mut self, bytes: &Bytes, by_age: bool) -> Result<Reached> {
         let Store::Open(replica) = &mut self.store else { return Err(not_filled()) };
         let records = brindle_kv::decode_records(bytes)?;
         let age_ms = replica.unsynced_since().map(|at| self.seams.now().ms_since(at));
-        if age_ms.is_some_and(|ms| ms > UNSYNCED_AGE_MAX_MS) {
+        if by_age && age_ms.is_some_and(|ms| ms > UNSYNCED_AGE_MAX_MS) {
             replica.sync()?;
         }
         replica.apply_all(&records)?;
@@ -249,5 +249,72 @@ impl Held {
         }
         self.store = Store::Open(Box::new(replica));
         self.remove(&self.aside())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use brindle_kv::{Kv, encode_rows};
+    use brindle_stdx::{BoxFuture, Clock, Timestamp};
+
+    use super::*;
+
+    /// A clock that a test sets.
+    #[derive(Default)]
+    struct Set(AtomicU64);
+
+    impl Clock for Set {
+        fn now(&self) -> Mono {
+            Mono(self.0.load(Ordering::Acquire))
+        }
+
+        fn wall(&self) -> Timestamp {
+            Timestamp { secs: 0, nanos: 0 }
+        }
+
+        fn sleep_until(&self, _: Mono) -> BoxFuture<'static, ()> {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    /// A member with an empty store, the clock it goes by, and the record after so many.
+    fn member(dir: &std::path::Path) -> (Held, Arc<Set>, impl Fn(u64) -> Bytes) {
+        let real = brindle_stdx::real::seams(tokio::runtime::Handle::current());
+        let clock = Arc::new(Set::default());
+        let seams = Seams { clock: clock.clone(), ..real };
+        let path = dir.join("kv").to_str().unwrap().to_owned();
+        let options =
+            KvOptions { segment_bytes: 4 << 20, ..KvOptions::new([1; 16], [2; 16], "scratch-MDT0000") };
+        Kv::create(&*seams.disk, &path, &options).unwrap();
+        let held = Held::open(&seams, &path, options, false).unwrap();
+        let first = held.last().unwrap();
+        let record = move |n: u64| {
+            let at = LogPos { term: first.term + 1, index: first.index + n };
+            encode_rows(at, vec![(Bytes::from(format!("k{n}")), Bytes::from_static(b"v"))])
+        };
+        (held, clock, record)
+    }
+
+    #[tokio::test]
+    async fn a_member_syncs_by_age_unless_its_target_is_scratch_and_whenever_it_is_asked() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut held, clock, record) = member(dir.path());
+        let is_old = || clock.0.fetch_add((UNSYNCED_AGE_MAX_MS + 1) * 1_000_000, Ordering::AcqRel);
+        let before = held.append(&record(1), false).unwrap();
+        assert!(before.synced < before.written);
+        is_old();
+        assert!(held.is_sync_due());
+        let scratch = held.append(&record(2), false).unwrap();
+        assert_eq!((scratch.written, scratch.synced), (before.written + 1, before.synced), "nobody asked");
+        let by_age = held.append(&record(3), true).unwrap();
+        assert_eq!((by_age.written, by_age.synced), (scratch.written + 1, scratch.written));
+        // What must not be undone is synced in every mode.
+        let (_, to_sync) = held.to_sync().unwrap();
+        let to_sync = to_sync.expect("a record is not synced");
+        to_sync.file.sync_data().unwrap();
+        let asked = held.was_synced(&to_sync).unwrap();
+        assert_eq!((asked.synced, held.is_sync_due()), (by_age.written, false));
     }
 }

@@ -389,10 +389,13 @@ fn who_is_being_ended_is_not_resumed_and_need_not_be_waited_for_once_it_begins_a
         let ended = rig.mdt.seams().timeout_ms(20, expire::end(&rig.mdt, B, "a test")).await;
         assert!(ended.is_none() && rig.mdt.live().is_alive(B), "its client may still answer from its memory");
         assert_eq!(code(rig.ask(B, SessionRenewReq {}).await), Some(Code::StaleSession));
-        assert_eq!(code(handle_open(&rig.mdt, request(true), "cn1").await), Some(Code::StaleSession));
+        assert_eq!(
+            code(handle_open(&rig.mdt, request(true), "cn1", |_| false).await),
+            Some(Code::StaleSession)
+        );
         rig.mdt.live_mut().ending.clear();
         let ending = expire::end(&rig.mdt, B, "a test");
-        let (_, again) = tokio::join!(ending, handle_open(&rig.mdt, request(false), "cn1"));
+        let (_, again) = tokio::join!(ending, handle_open(&rig.mdt, request(false), "cn1", |_| false));
         assert!(again.expect("begun again").epoch > EPOCH);
         rig.ask(A, SessionRenewReq {}).await.expect("renewed");
         rig.verify();
@@ -459,6 +462,29 @@ fn after_a_restart_nothing_that_may_be_covered_changes_before_clients_have_decla
         };
         let ((changed, _), ()) = tokio::join!(changing, ending);
         changed.expect("changed");
+        rig.verify();
+    });
+}
+
+#[test]
+fn a_session_goes_on_under_the_new_name_of_its_host_and_is_no_other_hosts() {
+    run(async {
+        let rig = Rig::new().await;
+        let request = SessionOpenReq {
+            client_uuid: [B.0 as u8; 16],
+            host: "cn9".to_owned(),
+            mount: "/mnt".to_owned(),
+            resume: true,
+        };
+        let host = || rig.mdt.live().sessions[&B].row.host.clone();
+        let former = host();
+        let refused = handle_open(&rig.mdt, request.clone(), "cn9", |_| false).await;
+        assert_eq!((code(refused), host()), (Some(Code::NotForCaller), former.clone()));
+        let resumed =
+            handle_open(&rig.mdt, request.clone(), "cn9", |name| name == former).await.expect("resumed");
+        assert_eq!((resumed.session, host()), (B, "cn9".to_owned()));
+        let former_now = handle_open(&rig.mdt, request, &former, |_| false).await;
+        assert_eq!(code(former_now), Some(Code::NotForCaller), "its former name is another host's");
         rig.verify();
     });
 }

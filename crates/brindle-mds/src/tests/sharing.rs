@@ -204,7 +204,7 @@ fn a_session_that_begins_again_while_it_is_being_ended_keeps_what_it_gets() {
             }
             let (host, mount) = ("cn1".to_owned(), "/mnt".to_owned());
             let request = SessionOpenReq { client_uuid: [A.0 as u8; 16], host, mount, resume: false };
-            let epoch = handle_open(&rig.mdt, request, "cn1").await.expect("begun again").epoch;
+            let epoch = handle_open(&rig.mdt, request, "cn1", |_| false).await.expect("begun again").epoch;
             let mut call = Call::internal(Op::Open);
             (call.session, call.epoch) = (A, epoch);
             let request = OpenReq { ino, handle: 9, access: RO, cred: root(), kill_suidgid: false };

@@ -4,16 +4,17 @@
 //!
 //! | step | rows | host |
 //! |---|---|---|
-//! | an administrator asks: [`begin`] | everything has the new name; nodemaps have both; a [`RenamedRow`] | its daemon is told so (`HostRenamed`), stops all in order, has its certificate renewed (the MGS goes by the key), and starts anew |
-//! | the daemon shows the new name: [`complete`] | the former name of this key is refused everywhere; nodemaps have the new name alone | |
+//! | an administrator asks: [`begin`] | everything has the new name; nodemaps have both; a [`RenamedRow`] | its daemon is told so (`HostRenamed`), stops all in order, has its certificate renewed (the MGS goes by the key), and starts anew. A host without a daemon does so by `brindle node take-name`, or when its mounts renew its certificate |
+//! | the host shows the new name: [`complete`] | the former name of this key is refused everywhere; nodemaps have the new name alone | |
 //!
 //! Invariants: a nodemap that limits the host limits it under both names while either is let in; the former name is free for other hosts
 //! only once it is refused for this one. The primary of a replica set knows members by their names. Therefore a member of another host's
 //! set keeps its seat, but is out of sync under its new name until it has been compared.
 
-use brindle_auth::{HostRole, KeyId, Proof, Roles, check_host_name};
+use brindle_auth::{HostRole, KeyId, Roles, check_host_name};
 use brindle_config::WRITES_MAX;
-use brindle_types::{Code, Fault, Result, TargetId};
+use brindle_net::ServerConn;
+use brindle_types::{Code, Fault, Result};
 use brindle_wire::map::{Map, TargetEntry};
 use brindle_wire::mgs::nodemap::Nodemap;
 use brindle_wire::mgs::replica::{MemberRole, ReplicaSetState};
@@ -115,28 +116,36 @@ fn check_free(rows: &Rows, map: &Map, (from, to): (&str, &str)) -> Result<()> {
     }
 }
 
+/// Whether a daemon of the host takes a certificate for another name. A host without one takes it by `brindle node take-name`.
+fn has_daemon(row: &HostRow) -> bool {
+    row.roles.parse::<Roles>().is_ok_and(|roles| roles.has(HostRole::Server))
+}
+
+/// Whether a host has this name because it was renamed from the other one, and nobody has that since.
+pub(crate) fn was_begun(rows: &Rows, (from, to): (&str, &str)) -> bool {
+    let is_pending = |row: &RenamedRow| row.from == from && row.to == to;
+    let has_shown = |row: &HostRow| rows.is_removed(&KeyId(row.key).under_name(from).0);
+    rows.host(from).is_none() && (rows.renamed().any(is_pending) || rows.host(to).is_some_and(has_shown))
+}
+
+/// Name that the rows have for a host which shows this one.
+pub(crate) fn name_in_rows(rows: &Rows, shown: &str) -> String {
+    rows.renamed().find(|row| row.from == shown).map_or_else(|| shown.to_owned(), |row| row.to.clone())
+}
+
 /// The host must be able to take the name now.
 fn check_ready(rows: &Rows, map: &Map, row: &HostRow, heard_ms_ago: Option<u64>) -> Result<()> {
     let host = row.name.as_str();
     if let Some(pending) = rows.renamed().find(|pending| pending.key == row.key) {
+        let next = match has_daemon(row) {
+            true => format!("wait until it has: brindle node show {host}"),
+            false => "on that host, as root: brindle node take-name".to_owned(),
+        };
         return Err(refuse(Code::BadArgument, host)
-            .why(format!("its daemon has not taken this name yet; it still shows {}", pending.from))
-            .next(format!("wait until it has: brindle node show {host}")));
+            .why(format!("it has not taken this name yet; it still shows {}", pending.from))
+            .next(next));
     }
-    if !row.roles.parse::<Roles>().is_ok_and(|roles| roles.has(HostRole::Server)) {
-        return Err(refuse(Code::BadArgument, host)
-            .why(format!("it has joined as {}: no daemon of it could take a certificate for another name", row.roles))
-            .next("have it join under the new name, with a token; add that name to its nodemap; then: brindle node remove"));
-    }
-    if map.target(TargetId::MGT).is_some_and(|mgs| mgs.host() == host) {
-        return Err(refuse(Code::TargetInUse, host)
-            .why("it has the active MGS, which gives out the names")
-            .next(match rows.mgs().len() {
-                ..=1 => "a cluster whose MGS runs on one host keeps the name of that host",
-                _ => "stop brindle-serve on it: another MGS becomes active; start it again; then rename it",
-            }));
-    }
-    if heard_ms_ago.is_none_or(|ms| ms > HEARD_WITHIN_MS) {
+    if has_daemon(row) && heard_ms_ago.is_none_or(|ms| ms > HEARD_WITHIN_MS) {
         let since = match heard_ms_ago {
             Some(ms) => format!("its daemon was not heard of for {} s", ms / 1000),
             None => "its daemon was not heard of since this MGS began".to_owned(),
@@ -192,21 +201,43 @@ fn set_of(set: &ReplicaSetState, from: &str, to: &str) -> ReplicaSetState {
     next
 }
 
-fn pending<'a>(rows: &'a Rows, proof: &Proof) -> Option<&'a RenamedRow> {
-    rows.renamed().find(|row| row.key == proof.key.0 && row.to == proof.host)
+/// Name that a process shows: with its key, or as root of the host of this MGS, over a local socket.
+#[derive(Clone, Debug)]
+pub(crate) struct Shown {
+    pub(crate) host: String,
+    pub(crate) key: Option<[u8; 32]>,
+}
+
+impl Shown {
+    /// Name that is behind a connection; `None` where nothing vouches for it.
+    pub(crate) fn by(conn: &ServerConn) -> Option<Shown> {
+        if let Some(proof) = conn.proof() {
+            return Some(Shown { host: proof.host.clone(), key: Some(proof.key.0) });
+        }
+        let is_own = conn.is_of_this_machine();
+        is_own.then(|| Shown { host: conn.principal().host.clone(), key: None })
+    }
+
+    fn is_of(&self, row: &RenamedRow) -> bool {
+        self.key.is_none_or(|key| key == row.key)
+    }
+}
+
+fn pending<'a>(rows: &'a Rows, shown: &Shown) -> Option<&'a RenamedRow> {
+    rows.renamed().find(|row| row.to == shown.host && shown.is_of(row))
 }
 
 /// The name that a daemon which shows its new one went by, while that is let in.
-pub(crate) fn former_name(rows: &Rows, proof: &Proof) -> Option<String> {
-    pending(rows, proof).map(|row| row.from.clone())
+pub(crate) fn former_name(rows: &Rows, shown: &Shown) -> Option<String> {
+    pending(rows, shown).map(|row| row.from.clone())
 }
 
 /// A daemon has shown that it goes by its new name: the former one is refused from now on.
-pub(crate) fn complete(rows: &Rows, proof: &Proof, now_s: i64) -> Vec<Change> {
-    let Some(row) = pending(rows, proof) else { return Vec::new() };
+pub(crate) fn complete(rows: &Rows, shown: &Shown, now_s: i64) -> Vec<Change> {
+    let Some(row) = pending(rows, shown) else { return Vec::new() };
     let ends_s = rows.host(&row.to).map_or(0, |host| host.certificate_ends_s);
     let former = RemovedRow {
-        key: proof.key.under_name(&row.from).0,
+        key: KeyId(row.key).under_name(&row.from).0,
         host: row.from.clone(),
         until_s: ends_s.max(certificate_ends_s(now_s)) + KEPT_S,
     };
@@ -238,14 +269,15 @@ fn with_new_name(rows: &Rows, row: &RenamedRow) -> Vec<Change> {
 }
 
 /// Refuses a host that shows a name which it has no more: its daemon renews the certificate then.
-pub(crate) fn check_name(rows: &Rows, proof: Option<&Proof>) -> Result<()> {
-    let Some(proof) = proof else { return Ok(()) };
-    let Some(row) = rows.host_of_key(&proof.key.0).filter(|row| row.name != proof.host) else {
-        return Ok(());
+pub(crate) fn check_name(rows: &Rows, shown: Option<&Shown>) -> Result<()> {
+    let Some(shown) = shown else { return Ok(()) };
+    let other = match shown.key {
+        Some(key) => rows.host_of_key(&key).map(|row| &row.name).filter(|name| **name != shown.host),
+        None if rows.host(&shown.host).is_some() => None,
+        None => rows.renamed().find(|row| row.from == shown.host).map(|row| &row.to),
     };
-    Err(Fault::new(Code::HostRenamed)
-        .subject(proof.host.clone())
-        .why(format!("its name is {} now", row.name)))
+    let Some(name) = other else { return Ok(()) };
+    Err(Fault::new(Code::HostRenamed).subject(shown.host.clone()).why(format!("its name is {name} now")))
 }
 
 /// The map with the new name in the place of the former one; `None` if it does not name that.

@@ -15,7 +15,7 @@ use brindle_wire::mgs::hosts::{
 
 use crate::hosts::Hosts;
 use crate::hosts::decide::{self, ASSIGNMENTS_MAX};
-use crate::hosts::rename;
+use crate::hosts::rename::{self, Shown};
 use crate::hosts::rows::{Change, HostRow, Rows};
 use crate::replica::racks;
 use crate::{MAP_WAIT_MAX_MS, Mgs};
@@ -42,6 +42,27 @@ impl Mgs {
     /// Name of the host behind a connection, which must have joined.
     pub(crate) fn proven_host(&self, conn: &ServerConn) -> Result<String> {
         decide::known(&self.hosts()?.rows(), &conn.principal().host).map(|row| row.name.clone())
+    }
+
+    /// Name of the host of this MGS in the rows. A process that shows its former name still goes by it elsewhere.
+    pub(crate) fn own_host(&self) -> String {
+        match &self.hosts {
+            Some(hosts) => rename::name_in_rows(&hosts.rows(), &self.config.host),
+            None => self.config.host.clone(),
+        }
+    }
+
+    /// A host takes another name: nobody takes it for dead because it has not been heard of under this one yet.
+    fn gives_time_to(&self, host: &str) {
+        let until = self.seams.now().plus_ms(RENAME_MS);
+        self.shared.listening(|listening| listening.told(host, until, Vec::new()));
+        self.replicas.told(host, until, Vec::new());
+    }
+
+    /// Hosts that an earlier MGS has renamed, and that may be on their way to their new names, have their time again.
+    pub(crate) fn gives_time_to_renamed(&self) {
+        let rows = self.hosts.as_ref().map(|hosts| hosts.rows()).unwrap_or_default();
+        rows.renamed().for_each(|row| self.gives_time_to(&row.to));
     }
 
     /// Addresses at which others reach this MGS.
@@ -108,6 +129,8 @@ pub(crate) async fn renew(
     // Roles may have changed since; a host that was never in the list keeps those of its certificate.
     let roles = row.map_or_else(|| proof.roles.to_string(), |row| row.roles);
     let certificate = hosts.issue(name, &roles, &req.public_key, now_s)?;
+    // A host without a daemon shows its new name by this.
+    note_new_name(mgs, Shown::by(conn).as_ref()).await?;
     tracing::info!(host = name, "renewed a certificate");
     Ok(RenewCertificateResp { certificate })
 }
@@ -116,13 +139,14 @@ pub(crate) async fn renew(
 pub(crate) async fn watch(mgs: &Mgs, conn: &ServerConn, req: WatchHostReq) -> Result<WatchHostResp> {
     let hosts = mgs.hosts()?;
     let host = &conn.principal().host;
-    rename::check_name(&hosts.rows(), conn.proof())?;
+    let shown = Shown::by(conn);
+    rename::check_name(&hosts.rows(), shown.as_ref())?;
     decide::known(&hosts.rows(), host)?;
-    note_new_name(mgs, conn).await?;
+    note_new_name(mgs, shown.as_ref()).await?;
     hosts.heard.lock().asked(host, mgs.seams.now());
     wait(mgs, hosts, conn, req.known_version, req.wait_ms).await;
     let rows = hosts.rows();
-    rename::check_name(&rows, conn.proof())?;
+    rename::check_name(&rows, shown.as_ref())?;
     let assignments = match rows.version() != req.known_version {
         true => {
             // A target that has just become a replica set is served as one.
@@ -136,16 +160,16 @@ pub(crate) async fn watch(mgs: &Mgs, conn: &ServerConn, req: WatchHostReq) -> Re
 }
 
 /// A host that shows the name which an administrator has given it goes by the former one no more.
-async fn note_new_name(mgs: &Mgs, conn: &ServerConn) -> Result<()> {
-    let (hosts, Some(proof)) = (mgs.hosts()?, conn.proof()) else { return Ok(()) };
+pub(crate) async fn note_new_name(mgs: &Mgs, shown: Option<&Shown>) -> Result<()> {
+    let (hosts, Some(shown)) = (mgs.hosts()?, shown) else { return Ok(()) };
     let now_s = mgs.seams.wall().secs;
-    let Some(from) = rename::former_name(&hosts.rows(), proof) else { return Ok(()) };
-    // The process that began the rename may have ended before this step.
-    named_in_map(mgs, &from, &proof.host).await?;
-    let complete = |rows: &Rows| -> Result<_> { Ok((rename::complete(rows, proof, now_s), ())) };
+    let Some(from) = rename::former_name(&hosts.rows(), shown) else { return Ok(()) };
+    // Whoever began the rename may not have come so far.
+    named_in_map(mgs, &from, &shown.host).await?;
+    let complete = |rows: &Rows| -> Result<_> { Ok((rename::complete(rows, shown, now_s), ())) };
     if hosts.change_together(complete).await?.0 {
         tracing::info!(
-            host = proof.host,
+            host = shown.host,
             "a host goes by its new name; its former one is refused from now on"
         );
     }
@@ -280,9 +304,14 @@ async fn created(mgs: &Mgs, req: &CreateTokenReq) -> Result<CreateTokenResp> {
 }
 
 /// A host gets another name.
-async fn renamed(mgs: &Mgs, from: &str, to: &str, is_dry_run: bool) -> Result<bool> {
+pub(crate) async fn renamed(mgs: &Mgs, from: &str, to: &str, is_dry_run: bool) -> Result<bool> {
     let (hosts, map, now) = (mgs.hosts()?, mgs.store.current(), mgs.seams.now());
     let (heard_ms_ago, ..) = hosts.heard.lock().of(from, now);
+    if rename::was_begun(&hosts.rows(), (from, to)) {
+        // The MGS that began it had no time to answer.
+        named_in_map(mgs, from, to).await?;
+        return Ok(true);
+    }
     let begin =
         |rows: &Rows| rename::begin(rows, &map, (from, to), heard_ms_ago).map(|changes| (changes, ()));
     if begin(&hosts.rows())?.0.is_empty() {
@@ -292,10 +321,7 @@ async fn renamed(mgs: &Mgs, from: &str, to: &str, is_dry_run: bool) -> Result<bo
     if is_dry_run {
         return Ok(true);
     }
-    // Count the host as heard under its new name for a while, so that it is not taken for dead.
-    let until = now.plus_ms(RENAME_MS);
-    mgs.shared.listening(|listening| listening.told(to, until, Vec::new()));
-    mgs.replicas.told(to, until, Vec::new());
+    mgs.gives_time_to(to);
     let outcome = hosts.change_together(begin).await;
     match &outcome {
         Ok(_) => forget(mgs, from),
@@ -331,7 +357,7 @@ fn check_sets_are_served(mgs: &Mgs, rows: &Rows, host: &str) -> Result<()> {
                     set.primary
                 ))
                 .data("nothing was changed")
-                .next(format!("wait until it is served: brindle target list {target}")))
+                .next("wait until it is served: brindle target replica list"))
         }
         None => Ok(()),
     }

@@ -98,7 +98,7 @@ pub(crate) async fn own(mgs: &Mgs, listens_at: &[Nid]) -> Result<()> {
     let nids = if advertised.is_empty() { listens_at.to_vec() } else { advertised.clone() };
     if let (Some(hosts), Some(_)) = (&mgs.hosts, &mgs.leadership) {
         // Written each time: so the rows have a version that no earlier MGS has told.
-        hosts.change(|_| Ok((decide_hosts::mgs_at(&mgs.config.host, &nids)?, ()))).await?;
+        hosts.change(|_| Ok((decide_hosts::mgs_at(&mgs.own_host(), &nids)?, ()))).await?;
     }
     // A service has one listener in its life.
     drop(mgs.own_nids.set(nids));
@@ -113,7 +113,8 @@ pub(crate) async fn own(mgs: &Mgs, listens_at: &[Nid]) -> Result<()> {
 pub(crate) async fn tell_addresses(mgs: &Mgs) -> Result<()> {
     let Some(own) = mgs.own_nids.get() else { return Ok(()) };
     let rows = mgs.hosts.as_ref().map(|hosts| hosts.rows()).unwrap_or_default();
-    let others: Vec<_> = rows.mgs().filter(|row| row.host != mgs.config.host).collect();
+    let host = mgs.own_host();
+    let others: Vec<_> = rows.mgs().filter(|row| row.host != host).collect();
     let mut nids = own.clone();
     nids.extend(others.iter().flat_map(|row| &row.nids).filter(|nid| !own.contains(nid)).cloned());
     nids.truncate(NIDS_MAX);
@@ -123,7 +124,7 @@ pub(crate) async fn tell_addresses(mgs: &Mgs) -> Result<()> {
         target: TargetId::MGT,
         uuid: mgs.superblock.uuid,
         nids,
-        host: mgs.config.host.clone(),
+        host,
         format_level_max: FormatLevel::NEWEST,
     };
     let standby: Vec<String> = others.iter().map(|row| row.host.clone()).collect();

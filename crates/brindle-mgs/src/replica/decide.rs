@@ -54,7 +54,7 @@ pub(crate) fn check_settled(rows: &Rows, map: &Map, target: TargetId) -> Result<
     Err(Fault::new(Code::RestoredTarget)
         .subject(map.fs.target(target))
         .data("nothing was changed")
-        .next(format!("see what it waits for: brindle target replica list {target}")))
+        .next("see what it waits for: brindle target replica list"))
 }
 
 pub(super) fn check_place(rows: &Rows, place: &MemberPlace) -> Result<()> {
@@ -226,9 +226,7 @@ pub(crate) fn promote(
             Some(_) => format!("the copy on {host} is not complete"),
             None => format!("{host} has no copy of it"),
         };
-        return Err(
-            refuse(why).next(format!("see which copies are complete: brindle target replica list {target}"))
-        );
+        return Err(refuse(why).next("see which copies are complete: brindle target replica list"));
     }
     if !is_well(&set) {
         return Err(refuse(format!("{host} was not heard of lately, or has just started")));

@@ -6,12 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use brindle_auth::Identity;
 use brindle_host::access;
 use brindle_host::announcement::{ServedTarget, Serving};
 use brindle_host::daemon::{Daemon, Shows};
 use brindle_host::enrolment::{ClusterFile, conf_of};
 use brindle_host::identity::{self, IdentityFile};
 use brindle_host::process::Said;
+use brindle_host::replica::Control;
 use brindle_host::service::{self, Found, How, Service};
 use brindle_host::shared::fence::Program;
 use brindle_host::target_dir::DirLock;
@@ -190,6 +192,11 @@ async fn serve(options: &Options, ready_json: bool) -> Result<End> {
     cpu_latency::watch(options.cpu_latency);
     announce(ready_json, &Serving { targets: std::mem::take(&mut served.targets), metrics_url });
     let end = wait(&served, stop.as_mut()).await;
+    let named = match (&end, &served.naming) {
+        // The MGS that gives the certificate may be in this very process.
+        (Ok(End::Renamed), Some(naming)) => naming.ask().await,
+        _ => None,
+    };
     serving.store(false, Ordering::Relaxed);
     tracing::info!("stopping");
     if let Some(daemon) = &served.daemon {
@@ -199,8 +206,8 @@ async fn serve(options: &Options, ready_json: bool) -> Result<End> {
         target.service.stop().await?;
     }
     tracing::info!("stopped");
-    if let (Ok(End::Renamed), Some(naming)) = (&end, &served.naming) {
-        naming.take().await;
+    if let (Some(named), Some(naming)) = (named, &served.naming) {
+        naming.take(&named);
     }
     match end {
         // A stop of the service meanwhile counts.
@@ -225,6 +232,7 @@ struct Served {
     daemon: Option<Arc<Daemon>>,
     /// The way to another name for this host, where it has a daemon.
     naming: Option<Naming>,
+    _control: Option<ControlThreads>,
     _daemon_lock: Option<DirLock>,
 }
 
@@ -237,19 +245,25 @@ struct Naming {
 }
 
 impl Naming {
-    /// Takes the name. Where that fails the host starts anew under the former one, and is told again.
-    async fn take(&self) {
+    /// Asks for the certificate with the new name. Where that fails the host starts anew under the former one, and is told again.
+    async fn ask(&self) -> Option<Identity> {
         let way = || {
             let introduction = access::introduction(&self.identity)?;
             access::mgs(&self.seams, self.over_tcp.clone(), introduction, self.mgs.clone(), None)
         };
-        match access::take_new_name(&self.seams, &way, &self.identity).await {
-            Ok(host) => tracing::info!(host, "this host has another name from now on"),
-            Err(fault) => {
-                tracing::error!(code = %fault.code, "cannot take the new name of this host: {fault}");
-            }
+        access::new_name(&self.seams, &way, &self.identity).await.map_err(|fault| cannot_take(&fault)).ok()
+    }
+
+    /// Takes the name, once nothing of this process goes by the former one.
+    fn take(&self, named: &Identity) {
+        if let Err(fault) = access::write_new_name(named, &self.identity) {
+            cannot_take(&fault);
         }
     }
+}
+
+fn cannot_take(fault: &Fault) {
+    tracing::error!(code = %fault.code, "cannot take the new name of this host: {fault}");
 }
 
 /// Shows numbers of the targets that the daemon serves.
@@ -294,7 +308,7 @@ async fn start_all(options: &Options, registry: &Registry, ready_json: bool) -> 
     if let Some(identity) = &identity {
         take_from_file(identity, options.refuse.as_deref(), &security.removed)?;
     }
-    let removed = security.removed.clone();
+    let (removed, control_security) = (security.removed.clone(), security.clone());
     // A local socket proves a user, and no key: certificates are renewed over TCP.
     let over_tcp = TcpTransport::new(seams.clone()).over_tcp_only().secured(security.clone());
     let fence = options.fence.clone().map(Program::new).transpose()?;
@@ -334,12 +348,17 @@ async fn start_all(options: &Options, registry: &Registry, ready_json: bool) -> 
         over_tcp: cluster.over_tcp.clone(),
         mgs: cluster.nids.clone(),
     });
+    let mut threads = None;
     let daemon = match cluster.filter(|_| options.assigned) {
-        Some(cluster) => Some(cluster.daemon(registry, how)?),
+        Some(cluster) => {
+            let (daemon, control) = cluster.daemon(registry, how, control_security)?;
+            threads = Some(control);
+            Some(daemon)
+        }
         None if options.assigned => return Err(no_cluster()),
         None => None,
     };
-    Ok(Served { running, targets, daemon, naming, _daemon_lock: daemon_lock })
+    Ok(Served { running, targets, daemon, naming, _control: threads, _daemon_lock: daemon_lock })
 }
 
 /// How targets are started.
@@ -447,9 +466,50 @@ impl OfTheCluster {
     }
 
     /// Starts the daemon of this host.
-    fn daemon(self, registry: &Registry, how: How) -> Result<Arc<Daemon>> {
+    fn daemon(
+        self,
+        registry: &Registry,
+        how: How,
+        security: Security,
+    ) -> Result<(Arc<Daemon>, ControlThreads)> {
         let (Some(file), Some(mgs)) = (self.file, self.mgs) else { return Err(no_cluster()) };
-        Ok(Daemon::start(how, mgs, file.fs, Arc::new(InRegistry(registry.clone()))))
+        let threads = ControlThreads::new()?;
+        let seams = threads.seams();
+        let transport = Arc::new(TcpTransport::new(seams.clone()).secured(security));
+        let introduction = access::introduction(&self.identity)?;
+        let own = access::mgs(&seams, transport, introduction, self.nids, Some(file.fs.clone()))?;
+        let control = Control { seams, mgs: own };
+        let shows = Arc::new(InRegistry(registry.clone()));
+        Ok((Daemon::start(how, (mgs, control), file.fs, shows), threads))
+    }
+}
+
+/// Threads of the daemon that no target runs on: they go on where those that serve targets wait for a disk that hangs.
+struct ControlThreads(Option<tokio::runtime::Runtime>);
+
+impl ControlThreads {
+    fn new() -> Result<ControlThreads> {
+        let built = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("daemon")
+            .enable_all()
+            .build();
+        let runtime = built.map_err(|e| Fault::io(Code::Bug, "cannot start threads", "", &e))?;
+        Ok(ControlThreads(Some(runtime)))
+    }
+
+    fn seams(&self) -> Seams {
+        let runtime = self.0.as_ref().expect("it is there until it is dropped");
+        brindle_stdx::real::seams(runtime.handle().clone())
+    }
+}
+
+impl Drop for ControlThreads {
+    fn drop(&mut self) {
+        // A runtime must not be waited for in another one.
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! A host with another name keeps all that it has; what cannot be is refused by name.
 
-use brindle_auth::Mode;
+use brindle_types::TargetId;
 use brindle_wire::form::FormatLevel;
 use brindle_wire::map::{HostEntry, ReplicaSet, TargetState};
 use brindle_wire::mgs::hosts::Assignment;
@@ -104,9 +104,8 @@ fn map() -> Map {
     Map { targets, hosts: vec![domain], ..Map::new("scratch".parse().unwrap(), 1) }
 }
 
-fn proof(host: &str, key: u8) -> Proof {
-    let roles = Roles::of(&[HostRole::Server]);
-    Proof { host: host.to_owned(), roles, key: KeyId([key; 32]), mode: Mode::Privacy }
+fn shown(host: &str, key: u8) -> Shown {
+    Shown { host: host.to_owned(), key: Some([key; 32]) }
 }
 
 fn renamed(rows: &mut Rows, from: &str, to: &str) {
@@ -154,20 +153,20 @@ fn everything_goes_with_the_host_at_once() {
 fn the_former_name_is_refused_once_the_new_one_was_shown() {
     let mut rows = rows();
     renamed(&mut rows, "a", "z");
-    assert_eq!(check_name(&rows, Some(&proof("a", 1))).unwrap_err().code, Code::HostRenamed);
-    assert_eq!(check_name(&rows, Some(&proof("z", 1))), Ok(()));
+    assert_eq!(check_name(&rows, Some(&shown("a", 1))).unwrap_err().code, Code::HostRenamed);
+    assert_eq!(check_name(&rows, Some(&shown("z", 1))), Ok(()));
     assert!(
-        complete(&rows, &proof("a", 1), NOW_S).is_empty()
-            && complete(&rows, &proof("z", 9), NOW_S).is_empty()
+        complete(&rows, &shown("a", 1), NOW_S).is_empty()
+            && complete(&rows, &shown("z", 9), NOW_S).is_empty()
     );
     assert!(!rows.is_removed(&KeyId([1; 32]).under_name("a").0));
-    let changes = complete(&rows, &proof("z", 1), NOW_S);
+    let changes = complete(&rows, &shown("z", 1), NOW_S);
     rows.apply_all(changes, 9);
     assert!(rows.is_removed(&KeyId([1; 32]).under_name("a").0) && !rows.is_removed(&[1; 32]));
     assert_eq!(rows.nodemap("lab").unwrap().hosts, ["z"]);
     assert_eq!(rows.renamed().len(), 0);
-    assert!(complete(&rows, &proof("z", 1), NOW_S).is_empty());
-    // Rename it back.
+    assert!(complete(&rows, &shown("z", 1), NOW_S).is_empty());
+    // And back again.
     renamed(&mut rows, "z", "a");
     assert!(!rows.is_removed(&KeyId([1; 32]).under_name("a").0), "it may have its former name again");
 }
@@ -186,21 +185,32 @@ fn what_cannot_be_is_refused_and_says_why() {
     assert_eq!(why(&rows, &map(), "x", "z", HEARD).0, Code::UnknownHost);
     assert_eq!(why(&rows, &map(), "a", "z", None).0, Code::HostSilent);
     assert_eq!(why(&rows, &map(), "a", "z", Some(HEARD_WITHIN_MS + 1)).0, Code::HostSilent);
-    assert!(why(&rows, &map(), "c", "z", HEARD).1.contains("joined as client"));
+    assert!(begin(&rows, &map(), ("c", "z"), None).is_ok(), "a client has no daemon that could be heard");
     assert!(begin(&rows, &map(), ("a", "a/b"), HEARD).is_err());
-    let mut active = map();
-    active.targets[0].replicas.primary = "a".to_owned();
-    assert_eq!(why(&rows, &active, "a", "z", HEARD).0, Code::TargetInUse);
     let mut moving = rows.clone();
     let phase = SharedPhase::Handing { to: "b".to_owned() };
     moving.apply(Change::Shared(Box::new(shared(30, "a", "b", phase))), 2);
     assert!(why(&moving, &map(), "a", "z", HEARD).1.contains("on its way"));
     let mut pending = rows.clone();
     renamed(&mut pending, "a", "z");
-    assert!(why(&pending, &map(), "z", "y", HEARD).1.contains("has not taken this name yet"));
+    assert!(why(&pending, &map(), "z", "y", HEARD).1.contains("it has not taken this name yet"));
     assert_eq!(
         why(&pending, &Map { targets: Vec::new(), ..map() }, "b", "a", HEARD).0,
         Code::HostNameInUse,
         "z still shows it"
     );
+}
+
+#[test]
+fn root_of_the_mgs_host_needs_no_certificate_to_take_its_new_name() {
+    let own = |host: &str| Shown { host: host.to_owned(), key: None };
+    let mut rows = rows();
+    assert_eq!(check_name(&rows, Some(&own("a"))), Ok(()));
+    renamed(&mut rows, "a", "z");
+    assert_eq!(check_name(&rows, Some(&own("a"))).unwrap_err().code, Code::HostRenamed);
+    assert_eq!((check_name(&rows, Some(&own("z"))), check_name(&rows, None)), (Ok(()), Ok(())));
+    assert!(complete(&rows, &own("a"), NOW_S).is_empty());
+    let changes = complete(&rows, &own("z"), NOW_S);
+    rows.apply_all(changes, 9);
+    assert!(rows.is_removed(&KeyId([1; 32]).under_name("a").0));
 }
