@@ -147,12 +147,12 @@ impl<'a> Demo<'a> {
     /// Starts the cluster and mounts it, unless exactly that is there already.
     fn up(&self) -> Result<(), String> {
         match self.found() {
-            Found::Nothing => {}
-            Found::Running => {
+            FoundState::Nothing => {}
+            FoundState::Running => {
                 screen::text("It is running already, from an earlier run.");
                 return Ok(());
             }
-            Found::Other => {
+            FoundState::Other => {
                 screen::text("An earlier run left something else; it is stopped first. Its files stay.");
                 let down = self.dev("down", &[]);
                 if !down.ok() {
@@ -174,9 +174,9 @@ impl<'a> Demo<'a> {
     }
 
     /// Cluster that an earlier run left.
-    fn found(&self) -> Found {
+    fn found(&self) -> FoundState {
         if !self.state.exists() {
-            return Found::Nothing;
+            return FoundState::Nothing;
         }
         let status = self.dev("status", &["-o", "json"]);
         let json: serde_json::Value = serde_json::from_str(&status.output()).unwrap_or_default();
@@ -184,9 +184,9 @@ impl<'a> Demo<'a> {
         let running = all.iter().filter(|p| p["state"] == "running").count();
         let here = all.iter().any(|p| p["mount"].as_str().is_some_and(|m| Path::new(m) == self.mount));
         match running {
-            0 if status.ok() => Found::Nothing,
-            n if n == all.len() && here => Found::Running,
-            _ => Found::Other,
+            0 if status.ok() => FoundState::Nothing,
+            n if n == all.len() && here => FoundState::Running,
+            _ => FoundState::Other,
         }
     }
 
@@ -205,7 +205,7 @@ impl<'a> Demo<'a> {
     }
 }
 
-enum Found {
+enum FoundState {
     /// No cluster, or a stopped one.
     Nothing,
     /// The wanted cluster runs.

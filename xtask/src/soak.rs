@@ -55,7 +55,11 @@ const STEPS: &[Step] = &[
     },
     Step { name: "hdf5", about: "HDF5's own test suite", run: |soak| soak.suite(&hdf5::SUITE) },
     Step { name: "faults", about: "kills, power cuts, full disks, damage, garbage", run: faults },
-    Step { name: "releases", about: "servers and mounts of this release and the one before", run: releases::run },
+    Step {
+        name: "releases",
+        about: "servers and mounts of this release and the one before",
+        run: releases::run,
+    },
     Step { name: "fuzz", about: "garbage in everything that reads bytes or text", run: fuzz },
     Step { name: "sim", about: "simulated clusters from fresh seeds", run: sim },
     Step { name: "teeth", about: "every planted bug is caught", run: teeth },

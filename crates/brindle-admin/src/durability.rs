@@ -7,7 +7,7 @@ use brindle_wire::mgs::durability::{COUNTER, ChangeDurabilityReq, Mode, WatchDur
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::place::Place;
+use crate::place::FsLocation;
 use crate::servers::Servers;
 
 /// Longest time until a serving target goes by its mode.
@@ -49,7 +49,7 @@ pub fn told(info: &TargetInfoResp) -> Option<Mode> {
 /// Gives targets a mode, and waits for a bounded time until their servers go by it.
 pub async fn set(
     servers: &Servers,
-    place: &Place,
+    place: &FsLocation,
     map: &Map,
     (targets, mode): (&[TargetId], Mode),
     is_dry_run: bool,
@@ -99,7 +99,7 @@ impl Servers {
     /// Gives a target a mode. Whether that is news, and the mode before.
     pub async fn change_durability(
         &self,
-        place: &Place,
+        place: &FsLocation,
         target: TargetId,
         mode: Mode,
         is_dry_run: bool,
@@ -109,7 +109,7 @@ impl Servers {
     }
 
     /// Modes of all targets that are not relaxed.
-    pub async fn durability(&self, place: &Place) -> Result<Vec<(TargetId, Mode)>> {
+    pub async fn durability(&self, place: &FsLocation) -> Result<Vec<(TargetId, Mode)>> {
         let answer = self.ask_the_mgs(place, &WatchDurabilityReq { known_version: 0, wait_ms: 0 }).await?;
         Ok(answer.modes.unwrap_or_default().targets)
     }

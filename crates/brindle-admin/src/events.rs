@@ -5,7 +5,7 @@ use brindle_wire::mgs::{Event, EventsReq};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::place::Place;
+use crate::place::FsLocation;
 use crate::servers::Servers;
 
 /// Longest time that the MGS holds a request back until an event happens.
@@ -39,7 +39,7 @@ impl From<Event> for EventView {
 }
 
 /// Events behind a number; waits for one if `wait`.
-pub async fn after(servers: &Servers, place: &Place, number: u64, wait: bool) -> Result<Vec<EventView>> {
+pub async fn after(servers: &Servers, place: &FsLocation, number: u64, wait: bool) -> Result<Vec<EventView>> {
     let request = EventsReq { after: number, wait_ms: if wait { WAIT_MS } else { 0 } };
     let answer = servers.ask_the_mgs_within(place, &request, PATIENCE_MS).await?;
     Ok(answer.events.into_iter().map(EventView::from).collect())

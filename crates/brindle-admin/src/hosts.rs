@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::known::Known;
 use crate::nearest::nearest;
-use crate::place::Place;
+use crate::place::FsLocation;
 use crate::rails::RailView;
 use crate::replica::{self, ReplicaSetView};
 use crate::servers::Servers;
@@ -220,14 +220,14 @@ pub fn host_of<'a>(answer: &'a ListHostsResp, fs: &FsName, target: TargetId) -> 
 
 impl Servers {
     /// All hosts and tokens, as the MGS has them.
-    pub async fn hosts(&self, place: &Place) -> Result<ListHostsResp> {
+    pub async fn hosts(&self, place: &FsLocation) -> Result<ListHostsResp> {
         self.ask_the_mgs(place, &ListHostsReq {}).await
     }
 
     /// A token for a host that is to join; `host` is empty for any.
     pub async fn create_token(
         &self,
-        place: &Place,
+        place: &FsLocation,
         roles: &str,
         host: &str,
         lifetime_s: u64,
@@ -239,7 +239,7 @@ impl Servers {
     /// Changes what a host does.
     pub async fn change_host(
         &self,
-        place: &Place,
+        place: &FsLocation,
         host: &str,
         change: HostChange,
         is_dry_run: bool,
@@ -257,7 +257,7 @@ pub fn new_token(roles: &str, answer: CreateTokenResp) -> NewTokenView {
 /// waited for; then the reason comes with its state.
 pub async fn until_hosted(
     servers: &Servers,
-    place: &Place,
+    place: &FsLocation,
     fs: &FsName,
     (host, target): (&str, TargetId),
     limit_ms: u64,

@@ -10,7 +10,7 @@ use brindle_wire::mds::policy::{HsmBacklog, HsmBacklogReq};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::place::Place;
+use crate::place::FsLocation;
 use crate::servers::Servers;
 use crate::space::Spaces;
 
@@ -175,7 +175,7 @@ pub fn uuid_text(number: &[u8; 16]) -> String {
 }
 
 /// How full the OSTs are, who serves archives, and what waits; `cred` is whoever asks.
-pub async fn status(servers: &Servers, place: &Place, cred: &Cred) -> Result<HsmStatusView> {
+pub async fn status(servers: &Servers, place: &FsLocation, cred: &Cred) -> Result<HsmStatusView> {
     let spaces = Spaces::of(servers, place).await?;
     let sum = spaces.sum();
     let mut mdts = Vec::new();
@@ -211,7 +211,7 @@ async fn backlog(servers: &Servers, map: &Map, mdt: TargetId, cred: &Cred) -> Re
 
 /// Actions of all MDTs: those that wait or are under way, then those that have ended a moment ago. Only the first page of each MDT unless
 /// `all`.
-pub async fn list(servers: &Servers, place: &Place, cred: &Cred, all: bool) -> Result<HsmListView> {
+pub async fn list(servers: &Servers, place: &FsLocation, cred: &Cred, all: bool) -> Result<HsmListView> {
     let (map, _) = servers.map(place).await?;
     let mut actions = Vec::new();
     for target in map.targets.iter().filter(|target| target.id.role == Role::Mdt) {

@@ -6,7 +6,7 @@ use brindle_wire::mgs::hosts::ListHostsResp;
 use brindle_wire::mgs::replica::ListReplicasResp;
 use brindle_wire::mgs::shared::ListSharedResp;
 
-use crate::place::Place;
+use crate::place::FsLocation;
 use crate::servers::Servers;
 
 /// A cluster, as its MGS knows it.
@@ -24,7 +24,7 @@ pub struct Known {
 
 impl Servers {
     /// Asks the MGS for all of it. Only administrators and servers may ask.
-    pub async fn known(&self, place: &Place) -> Result<Known> {
+    pub async fn known(&self, place: &FsLocation) -> Result<Known> {
         let (map, _) = self.map(place).await?;
         Ok(Known {
             map,

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::hosts::one;
 use crate::known::Known;
-use crate::place::Place;
+use crate::place::FsLocation;
 use crate::servers::Servers;
 
 /// A host with a label.
@@ -40,7 +40,7 @@ fn crowded(known: &Known, host: &str, rack: &str) -> Vec<String> {
 /// Says in which rack a host stands; an empty one: nothing is said.
 pub async fn label(
     servers: &Servers,
-    place: &Place,
+    place: &FsLocation,
     (host, rack): (&str, &str),
     is_dry_run: bool,
 ) -> Result<LabelView> {

@@ -15,7 +15,7 @@ use futures_util::{StreamExt as _, stream};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::place::Place;
+use crate::place::FsLocation;
 use crate::servers::Servers;
 pub use tbf::parse as parse_tbf;
 
@@ -144,7 +144,7 @@ pub struct Shares {
 
 impl Shares {
     /// Asks all targets.
-    pub async fn take(servers: &Servers, place: &Place) -> Result<Shares> {
+    pub async fn take(servers: &Servers, place: &FsLocation) -> Result<Shares> {
         let (map, _) = servers.map(place).await?;
         let targets = map.targets.iter().filter(|entry| entry.id.role != Role::Mgt);
         let map = &map;
@@ -292,7 +292,7 @@ fn view(rule: &LimitRule, shares: &Shares) -> LimitView {
 
 impl Servers {
     /// Limits of a file system, and how many requests targets have held back by each.
-    pub async fn limits(&self, place: &Place) -> Result<LimitsView> {
+    pub async fn limits(&self, place: &FsLocation) -> Result<LimitsView> {
         let request = WatchLimitsReq { known_version: 0, wait_ms: 0 };
         let rules = self.ask_the_mgs(place, &request).await?.rules.unwrap_or_default();
         let shares = Shares::take(self, place).await?;
@@ -304,7 +304,7 @@ impl Servers {
     /// Makes, changes or removes a limit.
     pub async fn change_limit(
         &self,
-        place: &Place,
+        place: &FsLocation,
         change: LimitChange,
         is_dry_run: bool,
     ) -> Result<LimitChanged> {

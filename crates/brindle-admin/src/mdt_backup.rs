@@ -18,7 +18,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::job::{Job, Progress};
-use crate::place::Place;
+use crate::place::FsLocation;
 use crate::servers::Servers;
 use file::{Header, Reader, Writer};
 
@@ -60,7 +60,13 @@ pub struct Restored {
 document!(Restored, "brindle.mdt.restore", 1);
 
 /// Writes a backup of an MDT into a new file.
-pub async fn backup(servers: Servers, place: Place, mdt: TargetId, path: String, job: Job) -> Result<Backup> {
+pub async fn backup(
+    servers: Servers,
+    place: FsLocation,
+    mdt: TargetId,
+    path: String,
+    job: Job,
+) -> Result<Backup> {
     let (map, _) = servers.map(&place).await?;
     let entry = mdt_of(&map, mdt)?;
     let mut page = ask_page(&servers, &map, mdt, 0, Bytes::new()).await?;
@@ -178,7 +184,7 @@ pub async fn restore(servers: Servers, restore: Restore, job: Job) -> Result<Res
     if !mgs.is_empty() {
         superblock.mgs.clone_from(mgs);
     }
-    let place = Place { mgs: superblock.mgs.clone(), fs: Some(superblock.fs.clone()), dev: None };
+    let place = FsLocation { mgs: superblock.mgs.clone(), fs: Some(superblock.fs.clone()), dev: None };
     let known = terms_known(&servers, &place, &superblock).await?;
     if !known.silent.is_empty() && !restore.without_silent {
         return Err(Fault::new(Code::TargetDown)
@@ -228,7 +234,7 @@ struct Known {
 }
 
 /// The highest term of an MDT that the MGS and the OSTs know of, and who of them is silent.
-async fn terms_known(servers: &Servers, place: &Place, superblock: &Superblock) -> Result<Known> {
+async fn terms_known(servers: &Servers, place: &FsLocation, superblock: &Superblock) -> Result<Known> {
     let mdt = superblock.target;
     let map = servers.mgs_map(place).await?;
     if map.fs_id != superblock.fs_id || mdt_of(&map, mdt)?.uuid != superblock.uuid {

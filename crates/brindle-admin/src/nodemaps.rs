@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::nearest::nearest;
-use crate::place::Place;
+use crate::place::FsLocation;
 use crate::servers::Servers;
 
 /// All nodemaps.
@@ -111,7 +111,7 @@ pub fn one(all: NodemapsView, name: &str) -> Result<NodemapView> {
 
 impl Servers {
     /// All nodemaps, as the MGS has them. An MGS of the last release maps no numbers.
-    pub async fn nodemaps(&self, place: &Place) -> Result<NodemapsView> {
+    pub async fn nodemaps(&self, place: &FsLocation) -> Result<NodemapsView> {
         let nodemaps = match self.ask_the_mgs(place, &ListMappedNodemapsReq {}).await {
             Ok(answer) => answer.nodemaps,
             Err(fault) if fault.code == Code::UnknownOp => {
@@ -126,7 +126,7 @@ impl Servers {
     /// Changes a nodemap and its mapping.
     pub async fn change_nodemap(
         &self,
-        place: &Place,
+        place: &FsLocation,
         name: &str,
         (change, ids): (NodemapChange, IdMapEdit),
         is_dry_run: bool,

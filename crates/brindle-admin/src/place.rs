@@ -6,7 +6,7 @@ use brindle_types::{FsName, Nid};
 
 /// A file system and the way to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct FsLocation {
     /// Addresses of its MGS.
     pub mgs: Vec<Nid>,
     /// Name of the file system; `None`: the MGS will tell.
@@ -35,7 +35,7 @@ pub struct Source {
     pub subdir: String,
 }
 
-impl Place {
+impl FsLocation {
     /// Whether something mounted from `source` is this file system.
     pub fn is_mounted_from(&self, source: &str) -> bool {
         source.parse().is_ok_and(|source: Source| {

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::nearest::nearest;
-use crate::place::Place;
+use crate::place::FsLocation;
 use crate::servers::Servers;
 use crate::target::Changed;
 
@@ -48,7 +48,7 @@ pub fn view(map: &Map, pools: &[Pool]) -> PoolsView {
 /// Changes a pool, and waits until the MDTs know.
 pub async fn change(
     servers: &Servers,
-    place: &Place,
+    place: &FsLocation,
     pool: &PoolName,
     change: PoolChange,
 ) -> Result<Changed> {

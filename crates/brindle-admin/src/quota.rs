@@ -9,7 +9,7 @@ use brindle_wire::mds::quota::{
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::place::Place;
+use crate::place::FsLocation;
 use crate::servers::Servers;
 
 /// Usage and limits in JSON.
@@ -136,7 +136,7 @@ fn counter(map: &Map) -> Result<TargetId> {
 /// Everybody of a kind who uses something or has limits, at most `most` of them.
 pub async fn list(
     servers: &Servers,
-    place: &Place,
+    place: &FsLocation,
     owner: QuotaOwner,
     cred: &Cred,
     most: usize,
@@ -164,7 +164,7 @@ pub async fn list(
 /// Usage and limits of an owner.
 pub async fn show(
     servers: &Servers,
-    place: &Place,
+    place: &FsLocation,
     subject: QuotaSubject,
     cred: &Cred,
 ) -> Result<QuotaShowResp> {
@@ -175,7 +175,7 @@ pub async fn show(
 /// Sets limits, or only says what would be; what they are then.
 pub async fn change(
     servers: &Servers,
-    place: &Place,
+    place: &FsLocation,
     subject: QuotaSubject,
     change: QuotaChange,
     dry_run: bool,

@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::job::{Job, Progress};
 use crate::migrate::Plan;
 use crate::moving::{Mover, WholeMount, Work};
-use crate::place::Place;
+use crate::place::FsLocation;
 use crate::servers::Servers;
 use crate::space::{Space, Spaces};
 
@@ -30,7 +30,7 @@ const FREED_LOOK_MS: u64 = 200;
 #[derive(Clone)]
 pub struct Rebalance {
     /// The file system.
-    pub place: Place,
+    pub place: FsLocation,
     /// A mount of all of it.
     pub whole: WholeMount,
     /// Percentage points by which an OST may be fuller than all together.

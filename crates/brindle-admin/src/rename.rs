@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::hosts::{one, words};
 use crate::known::Known;
-use crate::place::Place;
+use crate::place::FsLocation;
 use crate::servers::Servers;
 
 /// Longest time until the daemon of a renamed host is heard under its new name.
@@ -63,7 +63,7 @@ pub fn keeps(known: &Known, nodemaps: &[NodemapView], host: &str) -> Result<Vec<
 /// Gives a host another name, and waits for a bounded time until its daemon goes by it.
 pub async fn rename(
     servers: &Servers,
-    place: &Place,
+    place: &FsLocation,
     (from, to): (&str, &str),
     is_dry_run: bool,
 ) -> Result<RenameView> {

@@ -9,7 +9,7 @@ use brindle_wire::mgs::replica::{
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::place::Place;
+use crate::place::FsLocation;
 use crate::servers::Servers;
 
 /// A host that has members tells of itself a few times a second; one that was not heard of for so long is shown as silent.
@@ -206,7 +206,7 @@ pub fn problems(fs: &FsName, sets: &ListReplicasResp) -> Vec<Fault> {
 
 impl Servers {
     /// All replica sets. A release of the MGS that knows of none has none.
-    pub async fn replicas(&self, place: &Place) -> Result<ListReplicasResp> {
+    pub async fn replicas(&self, place: &FsLocation) -> Result<ListReplicasResp> {
         match self.ask_the_mgs(place, &ListReplicasReq {}).await {
             Err(fault) if fault.code == Code::UnknownOp => Ok(ListReplicasResp { sets: Vec::new() }),
             answer => answer,
@@ -216,7 +216,7 @@ impl Servers {
     /// Changes a replica set.
     pub async fn change_replicas(
         &self,
-        place: &Place,
+        place: &FsLocation,
         change: ReplicaSetChange,
         is_dry_run: bool,
     ) -> Result<ChangeReplicasResp> {
@@ -228,7 +228,7 @@ impl Servers {
 /// failed ends the waiting.
 pub async fn until_settled(
     servers: &Servers,
-    place: &Place,
+    place: &FsLocation,
     (fs, target): (&FsName, TargetId),
     mut tell: impl FnMut(&ReplicaSetView),
 ) -> Result<ReplicaSetView> {

@@ -7,7 +7,7 @@ use brindle_wire::mgs::replica::ReplicaSetState;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::place::Place;
+use crate::place::FsLocation;
 use crate::replica::{MemberView, ReplicaSetView, view};
 use crate::servers::Servers;
 
@@ -74,7 +74,7 @@ impl ReplicaMove {
     pub async fn until_done(
         &self,
         servers: &Servers,
-        place: &Place,
+        place: &FsLocation,
         fs: &FsName,
         mut tell: impl FnMut(String),
     ) -> Result<ReplicaMoveView> {

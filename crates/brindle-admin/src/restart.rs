@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use crate::hosts::{self, one};
 use crate::known::Known;
-use crate::place::Place;
+use crate::place::FsLocation;
 use crate::replica;
 use crate::servers::Servers;
 use crate::shared::{self, until_settled};
@@ -47,7 +47,7 @@ pub struct RestartedView {
 
 /// Step of a restart, as the listener hears of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum RestartStep {
     /// The host is not ready for it yet: why.
     Waits(String),
     /// A target moves.
@@ -97,15 +97,15 @@ fn silent(host: &str) -> Fault {
 /// Has the daemon of one host start anew, and waits until it serves everything again.
 pub async fn restart(
     servers: &Servers,
-    place: &Place,
+    place: &FsLocation,
     host: &str,
-    mut tell: impl FnMut(Told),
+    mut tell: impl FnMut(RestartStep),
 ) -> Result<RestartedView> {
     let known = until_ready(servers, place, host, &mut tell).await?;
     let fs = &known.map.fs;
     let moves = to_move(&known, host);
     for (target, to) in &moves {
-        tell(Told::Moves { name: fs.target(*target), to: to.clone() });
+        tell(RestartStep::Moves { name: fs.target(*target), to: to.clone() });
         shift(servers, place, &known, *target, to).await?;
     }
     let seams = servers.seams().clone();
@@ -113,12 +113,12 @@ pub async fn restart(
     let ask = |start| RestartHostReq { host: host.to_owned(), start };
     let start = servers.ask_the_mgs(place, &ask(None)).await?.start.ok_or_else(|| silent(host))?;
     servers.ask_the_mgs(place, &ask(Some(start))).await?;
-    tell(Told::Restarts);
+    tell(RestartStep::Restarts);
     let moved: Vec<TargetId> = moves.iter().map(|(target, _)| *target).collect();
     until_back(servers, place, host, (start, &moved)).await?;
     let seconds = seams.now().ms_since(since) as f64 / 1000.0;
     for (target, _) in &moves {
-        tell(Told::Moves { name: fs.target(*target), to: host.to_owned() });
+        tell(RestartStep::Moves { name: fs.target(*target), to: host.to_owned() });
         shift(servers, place, &known, *target, host).await?;
     }
     let moved = moves.iter().map(|(target, _)| fs.target(*target)).collect();
@@ -128,9 +128,9 @@ pub async fn restart(
 /// Waits until nothing depends on this host alone that has a part elsewhere.
 async fn until_ready(
     servers: &Servers,
-    place: &Place,
+    place: &FsLocation,
     host: &str,
-    tell: &mut impl FnMut(Told),
+    tell: &mut impl FnMut(RestartStep),
 ) -> Result<Known> {
     let (seams, mut last) = (servers.seams().clone(), None);
     let deadline = seams.now().plus_ms(HOST_LIMIT_MS);
@@ -146,7 +146,7 @@ async fn until_ready(
                 .next("see what is wrong: brindle status"));
         }
         if last.as_ref() != Some(&why) {
-            tell(Told::Waits(why.clone()));
+            tell(RestartStep::Waits(why.clone()));
             last = Some(why);
         }
         seams.sleep_ms(LOOK_EVERY_MS).await;
@@ -184,7 +184,13 @@ fn to_move(known: &Known, host: &str) -> Vec<(TargetId, String)> {
     moves
 }
 
-async fn shift(servers: &Servers, place: &Place, known: &Known, target: TargetId, to: &str) -> Result<()> {
+async fn shift(
+    servers: &Servers,
+    place: &FsLocation,
+    known: &Known,
+    target: TargetId,
+    to: &str,
+) -> Result<()> {
     let change = SharedChange::Move { target, to: Some(to.to_owned()), is_owner_off: false };
     servers.change_shared(place, change, false).await?;
     let fs = &known.map.fs;
@@ -196,7 +202,7 @@ async fn shift(servers: &Servers, place: &Place, known: &Known, target: TargetId
 /// Waits until another start of the daemon than `start` serves everything, and can take back what was moved.
 async fn until_back(
     servers: &Servers,
-    place: &Place,
+    place: &FsLocation,
     host: &str,
     (start, moved): (u64, &[TargetId]),
 ) -> Result<()> {
@@ -226,7 +232,7 @@ async fn until_back(
 /// The first part of the host that is not back; `None` once all are.
 async fn missing(
     servers: &Servers,
-    place: &Place,
+    place: &FsLocation,
     host: &str,
     (start, moved): (u64, &[TargetId]),
 ) -> Result<Option<String>> {

@@ -21,7 +21,7 @@ use brindle_wire::version::PeerKind;
 use futures_util::future::select_all;
 use parking_lot::Mutex;
 
-use crate::place::Place;
+use crate::place::FsLocation;
 
 /// Longest wait for the answer of a server.
 const PATIENCE_MS: u64 = 3_000;
@@ -35,9 +35,9 @@ type Asked = (Vec<Nid>, Arc<Directory>);
 /// A further source of the map, for when no MGS answers: a mount on this host, say.
 pub trait OtherSource: Send + Sync {
     /// The map of a file system, if this source has it.
-    fn map<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Option<Map>>;
+    fn map<'a>(&'a self, place: &'a FsLocation) -> BoxFuture<'a, Option<Map>>;
     /// Further addresses of its MGS that this host knows.
-    fn mgs(&self, place: &Place) -> Vec<Nid> {
+    fn mgs(&self, place: &FsLocation) -> Vec<Nid> {
         let _ = place;
         Vec::new()
     }
@@ -47,7 +47,7 @@ pub trait OtherSource: Send + Sync {
 pub struct OnlyTheMgs;
 
 impl OtherSource for OnlyTheMgs {
-    fn map<'a>(&'a self, _: &'a Place) -> BoxFuture<'a, Option<Map>> {
+    fn map<'a>(&'a self, _: &'a FsLocation) -> BoxFuture<'a, Option<Map>> {
         Box::pin(std::future::ready(None))
     }
 }
@@ -138,7 +138,7 @@ impl Servers {
     }
 
     /// A question to an MGS, whatever file system it has.
-    async fn ask_mgs<M: Message>(&self, place: &Place, request: &M) -> Result<M::Resp> {
+    async fn ask_mgs<M: Message>(&self, place: &FsLocation, request: &M) -> Result<M::Resp> {
         let nid = self.active_mgs(place).await?;
         self.ask_one_mgs(&nid, request, PATIENCE_MS).await
     }
@@ -146,7 +146,7 @@ impl Servers {
     /// Chooses, of several addresses, the one at which an MGS answers. All are asked at once, since a host
     /// that is dead is silent for a while; two of them may be names of one host, so only this question goes
     /// to all.
-    async fn active_mgs(&self, place: &Place) -> Result<Nid> {
+    async fn active_mgs(&self, place: &FsLocation) -> Result<Nid> {
         let mut nids = place.mgs.clone();
         nids.extend(self.other.mgs(place).into_iter().filter(|nid| !place.mgs.contains(nid)));
         if let [nid] = &nids[..] {
@@ -182,14 +182,14 @@ impl Servers {
     }
 
     /// A question to the MGS of a file system.
-    pub(crate) async fn ask_the_mgs<M: Message>(&self, place: &Place, request: &M) -> Result<M::Resp> {
+    pub(crate) async fn ask_the_mgs<M: Message>(&self, place: &FsLocation, request: &M) -> Result<M::Resp> {
         self.ask_mgs(place, request).await.map_err(|f| no_mgs(place, f))
     }
 
     /// Asks the MGS something that may take longer than usual: `patience_ms` at most.
     pub(crate) async fn ask_the_mgs_within<M: Message>(
         &self,
-        place: &Place,
+        place: &FsLocation,
         request: &M,
         patience_ms: u64,
     ) -> Result<M::Resp> {
@@ -198,7 +198,7 @@ impl Servers {
     }
 
     /// The map of the file system: from its MGS or, when that does not answer, from the other source; then with the reason.
-    pub async fn map(&self, place: &Place) -> Result<(Map, Option<Fault>)> {
+    pub async fn map(&self, place: &FsLocation) -> Result<(Map, Option<Fault>)> {
         match self.mgs_map(place).await {
             Ok(map) => Ok((map, None)),
             Err(fault) if fault.code == Code::NoMgs => match self.other_map(place).await {
@@ -210,12 +210,12 @@ impl Servers {
     }
 
     /// The map of the file system, as the other source has it.
-    pub async fn other_map(&self, place: &Place) -> Option<Map> {
+    pub async fn other_map(&self, place: &FsLocation) -> Option<Map> {
         self.other.map(place).await
     }
 
     /// The map of the file system, as its MGS has it.
-    pub async fn mgs_map(&self, place: &Place) -> Result<Map> {
+    pub async fn mgs_map(&self, place: &FsLocation) -> Result<Map> {
         let fs = match &place.fs {
             Some(fs) => fs.clone(),
             None => self.only_fs(&place.mgs).await?,
@@ -230,7 +230,7 @@ impl Servers {
 
     /// The name of the file system that an MGS keeps.
     async fn only_fs(&self, mgs: &[Nid]) -> Result<FsName> {
-        let place = Place { mgs: mgs.to_vec(), fs: None, dev: None };
+        let place = FsLocation { mgs: mgs.to_vec(), fs: None, dev: None };
         let info = self.ask_mgs(&place, &TargetInfoReq {}).await.map_err(|f| no_mgs(&place, f))?;
         let name = info.name.strip_suffix("-MGT0000").unwrap_or(&info.name).to_owned();
         name.parse().map_err(|why: String| Fault::new(Code::NoSuchFs).why(why))
@@ -257,7 +257,7 @@ impl Servers {
     /// Changes a pool; the map as it is then, and whether anything was changed.
     pub async fn change_pool(
         &self,
-        place: &Place,
+        place: &FsLocation,
         pool: &PoolName,
         change: PoolChange,
     ) -> Result<ChangePoolResp> {
@@ -270,7 +270,7 @@ impl Servers {
     }
 
     /// Raises the format level.
-    pub async fn raise_level(&self, place: &Place, level: FormatLevel) -> Result<RaiseLevelResp> {
+    pub async fn raise_level(&self, place: &FsLocation, level: FormatLevel) -> Result<RaiseLevelResp> {
         let fs = match &place.fs {
             Some(fs) => fs.clone(),
             None => self.only_fs(&place.mgs).await?,
@@ -281,7 +281,7 @@ impl Servers {
     /// Changes what an OST is used for.
     pub async fn change_target(
         &self,
-        place: &Place,
+        place: &FsLocation,
         ost: u16,
         change: TargetChange,
     ) -> Result<ChangeTargetResp> {
@@ -326,7 +326,7 @@ impl Servers {
     }
 }
 
-fn no_mgs(place: &Place, fault: Fault) -> Fault {
+fn no_mgs(place: &FsLocation, fault: Fault) -> Fault {
     if fault.code != Code::TargetDown {
         return fault;
     }

@@ -8,7 +8,7 @@ use brindle_wire::mgs::shared::{
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::place::Place;
+use crate::place::FsLocation;
 use crate::servers::Servers;
 
 /// A host that shares a device tells of itself twice a second; one that was not heard of for so long is shown as silent.
@@ -143,7 +143,7 @@ pub fn warnings(fs: &FsName, answer: &ListSharedResp) -> Vec<Fault> {
 
 impl Servers {
     /// All shared targets. A release of the MGS that knows of none has none.
-    pub async fn shared(&self, place: &Place) -> Result<ListSharedResp> {
+    pub async fn shared(&self, place: &FsLocation) -> Result<ListSharedResp> {
         match self.ask_the_mgs(place, &ListSharedReq {}).await {
             Err(fault) if fault.code == Code::UnknownOp => {
                 Ok(ListSharedResp { targets: Vec::new(), has_fence: false })
@@ -155,7 +155,7 @@ impl Servers {
     /// Changes a shared target.
     pub async fn change_shared(
         &self,
-        place: &Place,
+        place: &FsLocation,
         change: SharedChange,
         is_dry_run: bool,
     ) -> Result<ChangeSharedResp> {
@@ -167,7 +167,7 @@ impl Servers {
 /// of each state on the way. A failure ends the waiting.
 pub async fn until_settled(
     servers: &Servers,
-    place: &Place,
+    place: &FsLocation,
     fs: &FsName,
     (target, owner): (TargetId, Option<&str>),
     limit_ms: u64,

@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::place::Place;
+use crate::place::FsLocation;
 use crate::servers::Servers;
 
 /// Space of one target.
@@ -42,7 +42,7 @@ pub struct Spaces {
 
 impl Spaces {
     /// Asks every target at once.
-    pub async fn of(servers: &Servers, place: &Place) -> Result<Spaces> {
+    pub async fn of(servers: &Servers, place: &FsLocation) -> Result<Spaces> {
         let (map, without_mgs) = servers.map(place).await?;
         let wanted = map.targets.iter().filter(|t| t.id.role != Role::Mgt);
         let asking = wanted.map(|entry| async { (entry.id, space(servers, entry, &map).await) });

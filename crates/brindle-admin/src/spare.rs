@@ -5,7 +5,7 @@ use brindle_wire::mgs::spare::{ChangeSpareReq, ChangeSpareResp, ListSparesReq, L
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::place::Place;
+use crate::place::FsLocation;
 use crate::servers::Servers;
 
 /// A spare host.
@@ -27,7 +27,7 @@ pub fn view(spare: &SpareHost) -> SpareView {
 
 impl Servers {
     /// All spare hosts. A release of the MGS that knows of none has none.
-    pub async fn spares(&self, place: &Place) -> Result<ListSparesResp> {
+    pub async fn spares(&self, place: &FsLocation) -> Result<ListSparesResp> {
         match self.ask_the_mgs(place, &ListSparesReq {}).await {
             Err(fault) if fault.code == Code::UnknownOp => Ok(ListSparesResp { spares: Vec::new() }),
             answer => answer,
@@ -37,7 +37,7 @@ impl Servers {
     /// Makes a host a spare one, or not.
     pub async fn change_spare(
         &self,
-        place: &Place,
+        place: &FsLocation,
         host: &str,
         spare: Option<SpareHost>,
         is_dry_run: bool,

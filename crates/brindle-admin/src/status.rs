@@ -18,7 +18,7 @@ use serde::Serialize;
 use crate::document::FaultView;
 use crate::durability;
 use crate::fullness::{self, Fullness};
-use crate::place::Place;
+use crate::place::FsLocation;
 use crate::rails::{self, RailView};
 use crate::replica::{self, ReplicaSetView};
 use crate::scrub;
@@ -42,7 +42,7 @@ pub struct Target {
 /// A file system.
 pub struct Report {
     /// The way to it.
-    pub place: Place,
+    pub place: FsLocation,
     /// Map of the file system.
     pub map: Map,
     /// Targets of the file system, in the order of the map.
@@ -194,7 +194,7 @@ impl Target {
 
 impl Report {
     /// Asks every target at once. An MGS that does not answer is one of the targets that are asked.
-    pub async fn of(servers: &Servers, place: Place) -> Result<Report> {
+    pub async fn of(servers: &Servers, place: FsLocation) -> Result<Report> {
         let (map, _) = servers.map(&place).await?;
         let asking = map
             .targets

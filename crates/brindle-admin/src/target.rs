@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::osts::{OstList, indices};
-use crate::place::Place;
+use crate::place::FsLocation;
 use crate::servers::{Servers, Use};
 
 /// Targets of a file system, as its MGS knows them.
@@ -107,14 +107,25 @@ pub fn one_ost(list: &OstList, fs: &FsName) -> Result<u16> {
 }
 
 /// Changes what an OST is used for, and waits until the MDTs know.
-pub async fn change(servers: &Servers, place: &Place, ost: u16, change: TargetChange) -> Result<Changed> {
+pub async fn change(
+    servers: &Servers,
+    place: &FsLocation,
+    ost: u16,
+    change: TargetChange,
+) -> Result<Changed> {
     let done = servers.change_target(place, ost, change).await?;
     let not_told = servers.until_known(&done.map).await;
     Ok(Changed { map: done.map, not_told })
 }
 
 /// Takes an OST out, if it is empty. `mount`: the mount point, for the advice.
-pub async fn remove(servers: &Servers, place: &Place, map: &Map, ost: u16, mount: &str) -> Result<Removed> {
+pub async fn remove(
+    servers: &Servers,
+    place: &FsLocation,
+    map: &Map,
+    ost: u16,
+    mount: &str,
+) -> Result<Removed> {
     let id = TargetId::ost(ost);
     let name = map.fs.target(id);
     let empty_it = format!("empty it first: brindle target drain {ost} {mount}");

@@ -13,7 +13,7 @@ use futures_util::{StreamExt as _, stream};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::place::Place;
+use crate::place::FsLocation;
 use crate::servers::Servers;
 
 /// Targets that are asked at once.
@@ -122,7 +122,7 @@ pub struct Look {
 
 impl Look {
     /// Asks all targets of a file system.
-    pub async fn take(servers: &Servers, place: &Place, by: By) -> Result<Look> {
+    pub async fn take(servers: &Servers, place: &FsLocation, by: By) -> Result<Look> {
         let (map, _) = servers.map(place).await?;
         let targets = map.targets.iter().filter(|entry| entry.id.role != Role::Mgt);
         let map = &map;

@@ -8,7 +8,7 @@ use brindle_wire::form::FormatLevel;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::place::Place;
+use crate::place::FsLocation;
 use crate::servers::Servers;
 
 /// Outcome of an upgrade.
@@ -26,7 +26,7 @@ pub struct Upgraded {
 document!(Upgraded, "brindle.fs.upgrade", 1);
 
 /// Raises the level to the newest that this release knows; with `dry_run` only says what would change.
-pub async fn upgrade(servers: &Servers, place: &Place, dry_run: bool) -> Result<Upgraded> {
+pub async fn upgrade(servers: &Servers, place: &FsLocation, dry_run: bool) -> Result<Upgraded> {
     let newest = FormatLevel::NEWEST;
     let before = servers.mgs_map(place).await?;
     let (level, changed) = if dry_run || before.format_level >= newest {

@@ -118,7 +118,7 @@ pub struct CreateRequest {
 /// The buffer at one end of a copy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Place {
+pub enum CopyEnd {
     /// The directory of the job that all its nodes share.
     #[default]
     Striped,
@@ -147,7 +147,7 @@ pub struct Transfer {
     pub outside: String,
     /// The buffer that `inside` lies in.
     #[serde(default)]
-    pub place: Place,
+    pub place: CopyEnd,
     /// Path within the buffer, relative to it; empty for all of it. Ends with `/` where it did in the script.
     pub inside: String,
 }
@@ -236,22 +236,22 @@ impl Reader {
         let transfers = request.stage_in.iter_mut().chain(&mut request.stage_out);
         for (transfer, word) in transfers.zip(places.iter().flatten()) {
             match &mut transfer.place {
-                Place::Striped if jobdw.is_none() => {
+                CopyEnd::Striped if jobdw.is_none() => {
                     return Err(wrong(
                         word,
                         "the job has no buffer to stage into or out of".to_owned(),
                         "add #DW jobdw capacity=SIZE access_mode=striped type=scratch, or --bb",
                     ));
                 }
-                Place::Striped if !access.is_striped() => {
+                CopyEnd::Striped if !access.is_striped() => {
                     return Err(wrong(
                         word,
                         "the job has access_mode=private, so its nodes share no directory".to_owned(),
                         "write access_mode=striped,private",
                     ));
                 }
-                Place::Striped => {}
-                Place::Persistent(variable) => {
+                CopyEnd::Striped => {}
+                CopyEnd::Persistent(variable) => {
                     let name = known.iter().find(|name| variable_of(name).ends_with(variable.as_str()));
                     let name = name.filter(|name| name.len() == variable.len()).ok_or_else(|| {
                         wrong(
@@ -589,7 +589,7 @@ fn outside(word: &Word, value: &str) -> Result<String> {
 }
 
 /// A path within a buffer, relative to it. Of a persistent buffer the end of its variable stands for its name until all lines are read.
-fn inside(word: &Word, value: &str) -> Result<(Place, String)> {
+fn inside(word: &Word, value: &str) -> Result<(CopyEnd, String)> {
     let example = "begin it with $DW_JOB_STRIPED";
     let Some(text) = value.strip_prefix('$') else {
         return Err(wrong(word, format!("'{value}' is not in the buffer of the job"), example));
@@ -609,8 +609,8 @@ fn inside(word: &Word, value: &str) -> Result<(Place, String)> {
     }
     let persistent = PERSISTENT.iter().find_map(|prefix| name.strip_prefix(prefix));
     let place = match persistent {
-        Some(variable) => Place::Persistent(variable.to_owned()),
-        None if STRIPED.contains(&name) => Place::Striped,
+        Some(variable) => CopyEnd::Persistent(variable.to_owned()),
+        None if STRIPED.contains(&name) => CopyEnd::Striped,
         None => {
             let next = near(name, &STRIPED).map_or(example.to_owned(), |n| format!("did you mean ${n}?"));
             return Err(wrong(word, format!("'${name}' is no variable of a buffer"), &next));

@@ -13,6 +13,6 @@ pub mod life;
 pub mod pool;
 pub mod simulate;
 
-pub use directive::{Access, CreateRequest, Entry, JobRequest, Place, Transfer};
+pub use directive::{Access, CopyEnd, CreateRequest, Entry, JobRequest, Transfer};
 pub use life::{Action, Buffer, Goal, Passed, PersistentUse, Phase, Swap};
 pub use pool::{Pool, Slice};

@@ -76,7 +76,7 @@ pub(crate) struct Noted {
 type Batch = Vec<(Ino, Noted)>;
 
 /// Reported reads, with the time and the era of the session.
-struct Told {
+struct ReportedReads {
     at: Mono,
     era: u64,
     files: Batch,
@@ -98,7 +98,7 @@ struct Inner {
     /// Reads that are being reported at this moment.
     sending: BTreeMap<Ino, Noted>,
     /// At most [`WAITING_MAX`] files.
-    told: VecDeque<Told>,
+    told: VecDeque<ReportedReads>,
     /// The era in which the MDT was of a release that keeps no access times.
     off_in: Option<u64>,
 }
@@ -174,7 +174,7 @@ impl Accesses {
         let still = |inner: &mut Inner, ino: &Ino| inner.sending.remove(ino).is_some();
         let files: Batch = files.into_iter().filter(|(ino, _)| still(&mut inner, ino)).collect();
         match outcome {
-            Ok(()) => inner.told.push_back(Told { at: now, era, files }),
+            Ok(()) => inner.told.push_back(ReportedReads { at: now, era, files }),
             Err(fault) => {
                 tracing::debug!(code = %fault.code, files = files.len(), "reads were not told: {fault}");
                 match fault.code {

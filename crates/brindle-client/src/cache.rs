@@ -94,13 +94,13 @@ pub(crate) struct KeptVersions {
 
 #[derive(Default)]
 struct Versions {
-    found: BTreeMap<Ino, Found>,
+    found: BTreeMap<Ino, FoundVersion>,
     /// Number of the last version that was found.
     number: u64,
 }
 
 /// A version that an open has found.
-struct Found {
+struct FoundVersion {
     version: Pair,
     /// Number that is never used twice: a forgotten version is not taken for the same version, found again.
     number: u64,
@@ -109,7 +109,7 @@ struct Found {
 }
 
 impl Versions {
-    fn get(&self, ino: Ino, version: Pair) -> Option<&Found> {
+    fn get(&self, ino: Ino, version: Pair) -> Option<&FoundVersion> {
         self.found.get(&ino).filter(|found| found.version == version)
     }
 
@@ -118,7 +118,7 @@ impl Versions {
             self.found.pop_first();
         }
         self.number += 1;
-        self.found.insert(ino, Found { version, number: self.number, has_returned: false });
+        self.found.insert(ino, FoundVersion { version, number: self.number, has_returned: false });
         self.number
     }
 }

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use brindle_wire::oss::{TOLD_MAX, Told};
+use brindle_wire::oss::{AcknowledgedMarks, TOLD_MAX};
 use parking_lot::Mutex;
 
 /// Confirmations kept for one OST; the oldest go first.
@@ -13,12 +13,12 @@ const KEPT_MAX: usize = 1024;
 /// Confirmations that wait for the next write, by OST.
 #[derive(Default)]
 pub(crate) struct MarkAcks {
-    by_ost: Mutex<BTreeMap<u16, VecDeque<Told>>>,
+    by_ost: Mutex<BTreeMap<u16, VecDeque<AcknowledgedMarks>>>,
 }
 
 impl MarkAcks {
     /// The pages are gone.
-    pub fn add(&self, takings: impl IntoIterator<Item = (u16, Told)>) {
+    pub fn add(&self, takings: impl IntoIterator<Item = (u16, AcknowledgedMarks)>) {
         let mut by_ost = self.by_ost.lock();
         for (ost, told) in takings {
             let waiting = by_ost.entry(ost).or_default();
@@ -30,7 +30,7 @@ impl MarkAcks {
     }
 
     /// Takes the confirmations that the next request to `ost` carries.
-    pub fn take(&self, ost: u16) -> Vec<Told> {
+    pub fn take(&self, ost: u16) -> Vec<AcknowledgedMarks> {
         let mut by_ost = self.by_ost.lock();
         let Some(waiting) = by_ost.get_mut(&ost) else { return Vec::new() };
         waiting.drain(..waiting.len().min(TOLD_MAX)).collect()
@@ -45,7 +45,7 @@ mod tests {
     #[test]
     fn confirmations_are_bounded_and_sent_once_in_order() {
         let object = ObjectId { ino: Ino(2), generation: Pair { term: 1, counter: 1 }, stripe: 0 };
-        let told = |taking| (3, Told { object, taking, offset: 0, len_bytes: 1 });
+        let told = |taking| (3, AcknowledgedMarks { object, taking, offset: 0, len_bytes: 1 });
         let mark_acks = MarkAcks::default();
         mark_acks.add((0..KEPT_MAX as u64 + 5).map(told));
         assert_eq!(mark_acks.take(4), []);

@@ -449,17 +449,17 @@ impl State {
 
 /// Range in which all blocks are allocated, as the MDT told a write.
 #[derive(Default)]
-struct Told {
+struct AllocatedRange {
     dense: Range<u64>,
     /// [`State::dense_voids`] at that time.
     voids: u64,
 }
 
-impl Told {
+impl AllocatedRange {
     /// Forgets the range if blocks of the file may have gone since.
     fn check(&mut self, state: &State) {
         if self.voids != state.dense_voids {
-            *self = Told { dense: 0..0, voids: state.dense_voids };
+            *self = AllocatedRange { dense: 0..0, voids: state.dense_voids };
         }
     }
 }
@@ -509,7 +509,7 @@ impl Client {
         bound: Bound,
         growth: Growth,
     ) -> Result<Option<Charge>, Fault> {
-        let (mut is_sent, mut told, mut rounds) = (false, Told::default(), 0);
+        let (mut is_sent, mut told, mut rounds) = (false, AllocatedRange::default(), 0);
         loop {
             if let Ok(taken) = self.take_room(&mut inode.lock(), bound, &growth) {
                 return Ok(taken);
@@ -563,7 +563,12 @@ impl Client {
     }
 
     /// Asks the MDT for room, and takes of it.
-    async fn ask_room(&self, inode: &Inode, growth: &Growth, told: &mut Told) -> Result<Answer, Fault> {
+    async fn ask_room(
+        &self,
+        inode: &Inode,
+        growth: &Growth,
+        told: &mut AllocatedRange,
+    ) -> Result<Answer, Fault> {
         let (owners, wanted_bytes, voids) = {
             let state = inode.lock();
             let owners = self.limits.owners_or_guess(&state);
@@ -601,7 +606,10 @@ impl Client {
         told.check(&state);
         // The MDT looks for allocated blocks only where the room is too small. In all other cases the earlier answer still holds.
         if short.is_some() || dense_end.is_some_and(|end| end > 0) {
-            *told = Told { dense: state.blocks(&(0..dense_end.unwrap_or(0))), voids: state.dense_voids };
+            *told = AllocatedRange {
+                dense: state.blocks(&(0..dense_end.unwrap_or(0))),
+                voids: state.dense_voids,
+            };
         }
         if !told.dense.is_empty() {
             state.add_dense(told.dense.clone());

@@ -183,7 +183,7 @@ struct Chunk {
 }
 
 /// A handle for which something is fetched.
-struct Place {
+struct FetchingHandle {
     /// Offset of the last read, and its time.
     at: u64,
     last: Mono,
@@ -197,7 +197,7 @@ pub(crate) struct Chunks {
     /// Chunks by their start; none begins within another.
     by_start: BTreeMap<u64, Chunk>,
     /// Readers by the numbers of the handles.
-    readers: BTreeMap<u64, Place>,
+    readers: BTreeMap<u64, FetchingHandle>,
     /// Number of times that changes by others have dropped chunks. A client that changes the file should not have to wait for us again
     /// and again: after each loss, reads start a new sequence and more of them are needed before the next fetch.
     losses: u64,
@@ -205,7 +205,7 @@ pub(crate) struct Chunks {
 }
 
 /// State of the bytes of a read.
-pub(crate) enum Found {
+pub(crate) enum ReadState {
     /// The bytes were fetched ahead.
     Bytes(Vec<Bytes>),
     /// The bytes are on their way: wait for them, then look again.
@@ -223,7 +223,7 @@ impl Chunks {
         follow: &mut Follow,
         seen: Option<Seen>,
         range: &Range<u64>,
-    ) -> Found {
+    ) -> ReadState {
         let changed = self.by_start.values().any(|chunk| seen != Some(chunk.seen));
         if changed && !planted("client_reads_ahead_of_changes") {
             self.by_start.clear();
@@ -235,16 +235,16 @@ impl Chunks {
             follow.begin_at(follow.next);
         }
         if self.missing(range.clone()).is_some() {
-            return Found::Nothing;
+            return ReadState::Nothing;
         }
         let mut found = Vec::new();
         let mut at = range.start;
         while at < range.end {
-            let Some(chunk) = self.chunk_at(at) else { return Found::Nothing };
+            let Some(chunk) = self.chunk_at(at) else { return ReadState::Nothing };
             let (start, end) = (chunk.range.start, range.end.min(chunk.range.end));
             let is_read_to_its_end = chunk.range.end == end;
             match chunk.bytes.peek() {
-                None => return Found::Coming(chunk.bytes.clone()),
+                None => return ReadState::Coming(chunk.bytes.clone()),
                 Some(Some(fetched)) => {
                     let from = to_usize(at - start);
                     found.push(fetched.bytes.slice(from..from + to_usize(end - at)));
@@ -253,7 +253,7 @@ impl Chunks {
                     // The part that cannot be read may be one that no program has asked for.
                     self.by_start.remove(&start);
                     follow.be_patient();
-                    return Found::Nothing;
+                    return ReadState::Nothing;
                 }
             }
             if is_read_to_its_end {
@@ -266,7 +266,7 @@ impl Chunks {
             chunk.piece_of == Some(handle) && chunk.range.start < range.end && chunk.range.end > range.start
         };
         self.by_start.retain(|_, chunk| !is_read(chunk) || chunk.range.end > range.end);
-        Found::Bytes(found)
+        ReadState::Bytes(found)
     }
 
     /// Whether something is fetched ahead for a handle.
@@ -324,7 +324,7 @@ impl Chunks {
     pub fn reads(&mut self, handle: u64, follow: &Follow, at: u64, now: Mono) {
         let reach_bytes = if follow.in_pieces { follow.step.saturating_mul(PIECES_AHEAD_MAX + 1) } else { 0 };
         match self.follows(follow) {
-            true => self.readers.insert(handle, Place { at, last: now, reach_bytes }),
+            true => self.readers.insert(handle, FetchingHandle { at, last: now, reach_bytes }),
             false => self.readers.remove(&handle),
         };
         self.drop_others();

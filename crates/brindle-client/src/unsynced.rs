@@ -47,7 +47,7 @@ impl Drop for Room {
     }
 }
 
-struct Kept {
+struct UnsyncedEntry {
     sequence: u64,
     term: u32,
     offset: u64,
@@ -58,7 +58,7 @@ struct Kept {
 /// Unsynced writes to one object.
 #[derive(Default)]
 pub(crate) struct Unsynced {
-    kept: Vec<Kept>,
+    kept: Vec<UnsyncedEntry>,
     /// Terms of writes that are not kept: (sequence of the last, oldest term, newest term).
     unkept: Option<(u64, u32, u32)>,
 }
@@ -81,7 +81,7 @@ impl Unsynced {
             Some(room) => {
                 let copy = data.len() < COPY_BELOW_BYTES;
                 let data = if copy { Bytes::copy_from_slice(data) } else { data.clone() };
-                self.kept.push(Kept { sequence, term, offset, data, _room: room });
+                self.kept.push(UnsyncedEntry { sequence, term, offset, data, _room: room });
             }
             None => self.add_unkept(sequence, term),
         }

@@ -594,7 +594,7 @@ mod tests {
     use brindle_types::{Attr, FileType};
 
     use super::*;
-    use crate::ops::kernel_cache::Found;
+    use crate::ops::kernel_cache::LookedUpName;
 
     #[test]
     fn a_directory_that_was_looked_up_again_stays_known_when_the_kernel_gives_up_what_it_had_before() {
@@ -606,7 +606,7 @@ mod tests {
         let now = Moment { at: Mono::default(), tick: 0 };
         for _ in 0..2 {
             let nodeid = node_ids.found(1, b"d", D);
-            let found = Found { tid: 7, parent: Ino::ROOT, ino: D, nodeid, kind: attr.kind, now };
+            let found = LookedUpName { tid: 7, parent: Ino::ROOT, ino: D, nodeid, kind: attr.kind, now };
             assert!(kernel_cache.by_name(found, &lasting, &|| None).attr.is_some());
         }
         known.note(&attr);

@@ -20,7 +20,7 @@ const ALIAS: u64 = 1 << 63;
 type Spot = (u64, Vec<u8>);
 
 #[derive(Clone, Debug)]
-struct Place {
+struct NodeLocation {
     spot: Spot,
     nodeid: u64,
 }
@@ -28,7 +28,7 @@ struct Place {
 #[derive(Default)]
 struct Inner {
     /// Place of each directory that the kernel knows, by inode.
-    node_ids: BTreeMap<Ino, Place>,
+    node_ids: BTreeMap<Ino, NodeLocation>,
     /// The directory in each place.
     spots: BTreeMap<Spot, Ino>,
     /// Inode and lookups that the kernel holds, by node id.
@@ -45,7 +45,7 @@ impl Inner {
         }
     }
 
-    fn take(&mut self, ino: Ino) -> Option<Place> {
+    fn take(&mut self, ino: Ino) -> Option<NodeLocation> {
         let place = self.node_ids.remove(&ino)?;
         if self.spots.get(&place.spot) == Some(&ino) {
             self.spots.remove(&place.spot);
@@ -53,7 +53,7 @@ impl Inner {
         Some(place)
     }
 
-    fn put(&mut self, ino: Ino, place: Place) {
+    fn put(&mut self, ino: Ino, place: NodeLocation) {
         self.take(ino);
         self.spots.insert(place.spot.clone(), ino);
         self.node_ids.insert(ino, place);
@@ -61,7 +61,7 @@ impl Inner {
 
     fn put_at(&mut self, ino: Ino, spot: Spot) {
         if let Some(place) = self.take(ino) {
-            self.put(ino, Place { spot, ..place });
+            self.put(ino, NodeLocation { spot, ..place });
         }
     }
 }
@@ -102,7 +102,7 @@ impl NodeIds {
             inner.next_alias += 1;
             ALIAS | inner.next_alias
         });
-        inner.put(ino, Place { spot, nodeid });
+        inner.put(ino, NodeLocation { spot, nodeid });
         inner.held.entry(nodeid).or_insert((ino, 0)).1 += 1;
         Some(nodeid)
     }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use brindle_admin::mount::{EachPage, Mount};
 use brindle_admin::moving::WholeMount;
-use brindle_admin::place::{Place, Source};
+use brindle_admin::place::{FsLocation, Source};
 use brindle_admin::servers::OtherSource;
 use brindle_client::control::{self, Answer, Request, ScanAsk};
 use brindle_stdx::{BoxFuture, Seams};
@@ -119,7 +119,7 @@ impl MountsHere {
 }
 
 impl OtherSource for MountsHere {
-    fn map<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Option<Map>> {
+    fn map<'a>(&'a self, place: &'a FsLocation) -> BoxFuture<'a, Option<Map>> {
         Box::pin(async {
             for line in mounts::ours().filter(|line| place.is_mounted_from(&line.source)) {
                 let socket = socket(line.minor);
@@ -133,7 +133,7 @@ impl OtherSource for MountsHere {
     }
 
     /// Addresses of the MGS from the file of the cluster that this host has joined.
-    fn mgs(&self, place: &Place) -> Vec<Nid> {
+    fn mgs(&self, place: &FsLocation) -> Vec<Nid> {
         match enrolment::cluster_here() {
             Ok(Some(file)) if place.fs.as_ref().is_none_or(|fs| *fs == file.fs) => {
                 let nids = file.nids().unwrap_or_default();

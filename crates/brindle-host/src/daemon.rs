@@ -33,7 +33,7 @@ use parking_lot::Mutex;
 
 use crate::hosting::{Spoiled, Trouble, check_port, end, prepare};
 use crate::replica::{Control, ReplicaDaemon};
-use crate::service::{self, Found, How, Service};
+use crate::service::{self, How, LockedTarget, Service};
 use crate::shared::daemon::SharedDaemon;
 
 /// Longest time that the MGS holds a request.
@@ -364,7 +364,7 @@ impl Daemon {
             release.until(noted).await;
             return Ok(());
         }
-        let found = Found::lock(Path::new(&order.dir), &self.how.seams)?;
+        let found = LockedTarget::lock(Path::new(&order.dir), &self.how.seams)?;
         check_port(&self.how, order.port)?;
         // From here on parts of the target may go on in this process: no other process may have the directory
         // before they are gone.

@@ -16,7 +16,7 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use brindle_admin::place::Place;
+use brindle_admin::place::FsLocation;
 use brindle_auth::{
     Authority, ClusterId, Credentials, HostKey, HostRole, Identity, KeyId, Name, Roles, Secret, Token,
     check_host_name, sha256,
@@ -129,9 +129,9 @@ impl ClusterFile {
 }
 
 /// The file system of the cluster that this host has joined, if it has.
-pub fn place() -> Result<Option<Place>> {
+pub fn place() -> Result<Option<FsLocation>> {
     let Some(file) = cluster_here()? else { return Ok(None) };
-    Ok(Some(Place { mgs: file.nids()?, fs: Some(file.fs), dev: None }))
+    Ok(Some(FsLocation { mgs: file.nids()?, fs: Some(file.fs), dev: None }))
 }
 
 /// The file of the cluster that this host has joined, beside the identity that commands show.

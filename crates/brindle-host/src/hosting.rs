@@ -12,7 +12,7 @@ use brindle_wire::mgs::hosts::Assignment;
 
 use crate::format::{Plan, carry_out, leftovers, refuse_occupied};
 use crate::mgt;
-use crate::service::{Found, How, Remains, Service};
+use crate::service::{How, LockedTarget, Remains, Service};
 
 /// Longest time that the MGS holds a request while this host has no target of the kind.
 pub(crate) const IDLE_MS: u32 = 5_000;
@@ -29,10 +29,10 @@ const GONE_MS: u64 = 20_000;
 pub(crate) const GONE_LOOK_MS: u64 = 50;
 
 /// The directory of a target that was opened. Unless it is known that nothing of the target is left, its lock is kept until the process ends.
-pub(crate) struct Spoiled(pub(crate) Option<Found>);
+pub(crate) struct Spoiled(pub(crate) Option<LockedTarget>);
 
 impl Spoiled {
-    pub(crate) fn found(&self) -> Option<&Found> {
+    pub(crate) fn found(&self) -> Option<&LockedTarget> {
         self.0.as_ref()
     }
 

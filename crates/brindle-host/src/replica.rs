@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 use crate::daemon::Shows;
 use crate::disk_watch;
 use crate::hosting::{GONE_LOOK_MS, IDLE_MS, Spoiled, Trouble, check_port, end, prepare, tell_and_ask};
-use crate::service::{self, Found, How, Service};
+use crate::service::{self, How, LockedTarget, Service};
 use crate::spare;
 
 /// Longest time that the MGS holds a request while there are members: it hears of this host at least that
@@ -392,7 +392,7 @@ impl ReplicaDaemon {
             release.until(noted).await;
             return Ok(());
         }
-        let found = Found::lock(Path::new(&order.dir), &self.how.seams)?;
+        let found = LockedTarget::lock(Path::new(&order.dir), &self.how.seams)?;
         check_port(&self.how, order.port)?;
         let mut spoiled = Spoiled(Some(found));
         let Some(found) = spoiled.found() else { return Ok(()) };

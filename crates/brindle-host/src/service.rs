@@ -65,7 +65,7 @@ pub struct How {
 }
 
 /// A target's directory, locked and known.
-pub struct Found {
+pub struct LockedTarget {
     /// The directory.
     pub dir: String,
     /// Superblock of the target.
@@ -75,7 +75,7 @@ pub struct Found {
 }
 
 /// Serves a target at a port; 0 for any free one.
-pub async fn start(how: &How, found: &Found, port: u16) -> Result<Service> {
+pub async fn start(how: &How, found: &LockedTarget, port: u16) -> Result<Service> {
     let listens = how.listens(port)?;
     let (listen, rails) = (listens[0].clone(), listens[1..].to_vec());
     let (dir, host, advertise) = (found.dir.clone(), how.host.clone(), how.advertised(&listens)?);
@@ -277,9 +277,9 @@ impl Service {
         }
     }
 }
-impl Found {
+impl LockedTarget {
     /// Locks the directory of a target and reads what it is.
-    pub fn lock(dir: &Path, seams: &Seams) -> Result<Found> {
+    pub fn lock(dir: &Path, seams: &Seams) -> Result<LockedTarget> {
         let text = crate::text(dir)?;
         if !dir.is_dir() {
             return Err(Fault::new(Code::NotATarget)
@@ -297,7 +297,7 @@ impl Found {
             tracing::warn!(code = %warning.code, subject = %warning.subject, "{warning}");
             superblock.save(&*seams.disk, &text)?;
         }
-        Ok(Found { dir: text, superblock, lock })
+        Ok(LockedTarget { dir: text, superblock, lock })
     }
 }
 

@@ -21,7 +21,7 @@ use crate::daemon::{Daemon, Shows};
 use crate::enrolment::{self, ClusterFile, IDENTITY_FILE, Init, Join};
 use crate::identity::{self, IdentityFile, Process, write_secret};
 use crate::replica::Control;
-use crate::service::{self, Found, How, Service};
+use crate::service::{self, How, LockedTarget, Service};
 
 /// Longest wait of a test for an event that is due in a moment.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -75,7 +75,7 @@ impl World {
     }
 
     async fn start_mgs(&mut self) {
-        let found = Found::lock(&self.dir.path().join("mgt"), &self.seams).unwrap();
+        let found = LockedTarget::lock(&self.dir.path().join("mgt"), &self.seams).unwrap();
         let how = self.how("mgs1", true).unwrap();
         self.mgs = Some(service::start(&how, &found, self.nid.port).await.unwrap());
     }

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use crate::batch::{Batch, LogPos};
 use crate::format::Identity;
 use crate::log::Log;
-use crate::memtable::{Found, Layers, Memtable, Rows, TakeChunk, prefix_end, successor, whole};
+use crate::memtable::{Layers, Memtable, PointRead, Rows, TakeChunk, prefix_end, successor, whole};
 use crate::options::Durability;
 use crate::segment::remove_segments;
 use crate::store::{FIRST_KEY, Meta, Store, View};
@@ -79,8 +79,8 @@ impl Engine {
             // No reader holds the lock of the layers while it waits for a page from the device.
             let found = self.layers.read().find(key);
             match found {
-                Found::Here(value) => Ok(value),
-                Found::Below(view) => view.get(key),
+                PointRead::Here(value) => Ok(value),
+                PointRead::Below(view) => view.get(key),
             }
         })
     }

@@ -74,7 +74,7 @@ pub(crate) struct Layers {
 }
 
 /// Outcome of a point read in memory.
-pub(crate) enum Found {
+pub(crate) enum PointRead {
     Here(Option<Bytes>),
     Below(Arc<View>),
 }
@@ -95,14 +95,14 @@ pub(crate) type TakeChunk<'a> = &'a dyn Fn(&[u8], Option<&[u8]>) -> Chunk;
 pub(crate) type Rows = Vec<(Bytes, Bytes)>;
 
 impl Layers {
-    pub fn find(&self, key: &[u8]) -> Found {
+    pub fn find(&self, key: &[u8]) -> PointRead {
         if let Some(value) = self.active.get(key) {
-            return Found::Here(value.clone());
+            return PointRead::Here(value.clone());
         }
         if let Some(value) = self.frozen.as_ref().and_then(|f| f.get(key)) {
-            return Found::Here(value.clone());
+            return PointRead::Here(value.clone());
         }
-        Found::Below(self.view.clone())
+        PointRead::Below(self.view.clone())
     }
 
     pub fn chunk(&self, start: &[u8], end: Option<&[u8]>) -> Chunk {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::batch::LogPos;
 use crate::engine::scan_layers;
 use crate::format::parse_segment_name;
-use crate::memtable::{Found, Layers, Memtable, prefix_end};
+use crate::memtable::{Layers, Memtable, PointRead, prefix_end};
 use crate::options::{CACHE_BYTES_MAX, Damage, OpenReport};
 use crate::scan::scan_log;
 use crate::store::{FIRST_KEY, Offline, STORE_FILE, Store};
@@ -77,8 +77,8 @@ impl KvReader {
     /// A row; a damaged one is a fault.
     pub fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
         match self.layers()?.find(key) {
-            Found::Here(value) => Ok(value),
-            Found::Below(view) => view.get(key),
+            PointRead::Here(value) => Ok(value),
+            PointRead::Below(view) => view.get(key),
         }
     }
 

@@ -16,7 +16,7 @@ use crate::batch::{Batch, LogPos};
 use crate::fault::log_io;
 use crate::format::{HEADER_BYTES, Identity, Record, SegmentHeader, encode_record};
 use crate::kv::Kv;
-use crate::memtable::{Found, Memtable};
+use crate::memtable::{Memtable, PointRead};
 use crate::open::{Replayed, SEGMENTS_AT_OPEN_MAX, next_term, replay};
 use crate::options::{KvOptions, OpenReport};
 use crate::segment::make_segment;
@@ -123,8 +123,8 @@ impl Replica {
     /// The value of a row.
     pub fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
         match self.replayed.layers.find(key) {
-            Found::Here(value) => Ok(value),
-            Found::Below(view) => view.get(key),
+            PointRead::Here(value) => Ok(value),
+            PointRead::Below(view) => view.get(key),
         }
     }
 

@@ -22,7 +22,7 @@ pub mod relocate;
 pub use composite::{
     check, file_size_from, is_placed, last_stripe, object_len, object_ranges, parts, seek_join, seek_start,
 };
-pub use map::{ObjectRange, Place, StripeExtent, extents, file_offset, locate};
+pub use map::{BytePosition, ObjectRange, StripeExtent, extents, file_offset, locate};
 pub use place::{
     Ask, Candidate, HIGH_WATER_PERCENT_DEFAULT, HIGH_WATER_PERCENT_RANGE, is_full, place, usable,
 };

@@ -10,7 +10,7 @@ use brindle_types::{Code, Fault, Stripe};
 
 /// Place of one byte of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct BytePosition {
     /// Stripe within the component.
     pub stripe: u32,
     /// Byte within that stripe's object.
@@ -87,11 +87,11 @@ fn stripe_of(unit: u64, count: u64) -> u32 {
 }
 
 /// Place of byte `offset` of the file, which must lie in the component.
-pub fn locate(c: &Component, offset: u64) -> Place {
+pub fn locate(c: &Component, offset: u64) -> BytePosition {
     let (size, count) = geometry(c);
     let offset = offset.saturating_sub(c.origin);
     let unit = offset / size;
-    Place { stripe: stripe_of(unit, count), object_offset: unit / count * size + offset % size }
+    BytePosition { stripe: stripe_of(unit, count), object_offset: unit / count * size + offset % size }
 }
 
 /// The byte of the file that byte `object_offset` of a stripe's object is, if the component reached so far; `None`
@@ -141,7 +141,7 @@ pub fn extents(c: &Component, range: Range<u64>) -> Vec<StripeExtent> {
             1 => range.end,
             _ => (((at - c.origin) / size + 1).saturating_mul(size)).saturating_add(c.origin).min(range.end),
         };
-        let Place { stripe, object_offset } = locate(c, at);
+        let BytePosition { stripe, object_offset } = locate(c, at);
         let ost = c.osts[stripe as usize];
         let stripe = Stripe { generation: c.generation, index: stripe };
         out.push(StripeExtent { stripe, ost, object_offset, file_offset: at, len_bytes: unit_end - at });
@@ -255,7 +255,7 @@ pub(crate) mod tests {
                 prop_assert_eq!(e.file_offset, at);
                 prop_assert!(e.len_bytes > 0);
                 let (first, last) = (locate(&c, at), locate(&c, at + e.len_bytes - 1));
-                prop_assert_eq!(first, Place { stripe: e.stripe.index, object_offset: e.object_offset });
+                prop_assert_eq!(first, BytePosition { stripe: e.stripe.index, object_offset: e.object_offset });
                 prop_assert_eq!(last.stripe, e.stripe.index);
                 prop_assert_eq!(last.object_offset - first.object_offset, e.len_bytes - 1);
                 prop_assert_eq!(e.ost, c.osts[e.stripe.index as usize]);

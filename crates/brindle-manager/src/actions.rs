@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use brindle_admin::hosts::{self, HOSTED_LIMIT_MS, host_of, until_hosted};
-use brindle_admin::place::Place;
+use brindle_admin::place::FsLocation;
 use brindle_admin::shared::{self, SETTLED_LIMIT_MS, until_settled};
 use brindle_host::Host;
 use brindle_host::cluster::{Event, Killed, On, Started};
@@ -71,7 +71,7 @@ enum Way {
 pub struct Plan {
     /// For people and programs.
     pub view: PlanView,
-    place: Place,
+    place: FsLocation,
     fs: FsName,
     target: TargetId,
     way: Way,
@@ -112,7 +112,7 @@ pub async fn plan(managed: &Managed, name: &str, action: Action) -> Result<Plan>
 
 async fn find_way(
     managed: &Managed,
-    place: &Place,
+    place: &FsLocation,
     fs: &FsName,
     target: TargetId,
     action: Action,
@@ -156,7 +156,7 @@ async fn find_way(
 
 async fn shared_way(
     managed: &Managed,
-    place: &Place,
+    place: &FsLocation,
     name: &str,
     before: SharedTarget,
     action: Action,
@@ -203,7 +203,7 @@ fn effects(action: Action, role: Role) -> Vec<String> {
     vec![text.to_owned(), "Data that was acknowledged is safe.".to_owned()]
 }
 
-fn command(managed: &Managed, place: &Place, way: &Way, action: Action, name: &str) -> String {
+fn command(managed: &Managed, place: &FsLocation, way: &Way, action: Action, name: &str) -> String {
     match (way, managed.dev_dir()) {
         (Way::Process { name, is_wanted }, Some(dir)) => {
             let verb = if *is_wanted { "start" } else { "stop" };

@@ -1,7 +1,7 @@
 //! Growth of a cluster: tokens for hosts that are to join, and targets on hosts that have joined.
 
 use brindle_admin::hosts::{self, HOSTED_LIMIT_MS, NewTokenView, until_hosted};
-use brindle_admin::place::Place;
+use brindle_admin::place::FsLocation;
 use brindle_types::{Code, Fault, FsName, Result, Role, TargetId};
 use brindle_wire::mgs::hosts::HostChange;
 use schemars::JsonSchema;
@@ -84,7 +84,7 @@ pub struct AddTargetReq {
 pub struct Addition {
     /// For people and programs.
     pub view: PlanView,
-    place: Place,
+    place: FsLocation,
     fs: FsName,
     host: String,
     change: HostChange,

@@ -75,7 +75,7 @@ impl Ask {
 }
 
 /// Answers of the orchestrator about what there is.
-struct Told {
+struct BufferAnswers {
     buffers: Vec<Buffer>,
     pools: Vec<Pool>,
     nodes: Vec<NodeState>,
@@ -112,7 +112,7 @@ impl Orchestrator {
     }
 
     /// Asks it on a thread that may wait. Dropped, the thread goes on to the end of what it waits for.
-    async fn told(&self) -> Result<Told> {
+    async fn told(&self) -> Result<BufferAnswers> {
         let held = self.telling.clone().lock_owned();
         let held = tokio::time::timeout(TOLD_LIMIT, held).await.map_err(|_| self.silent())?;
         let socket = self.socket.clone();
@@ -127,7 +127,7 @@ impl Orchestrator {
                 other => return Err(unexpected(&other)),
             };
             match ask(&socket, &Request::Nodes)? {
-                Reply::Nodes(nodes) => Ok(Told { buffers, pools, nodes }),
+                Reply::Nodes(nodes) => Ok(BufferAnswers { buffers, pools, nodes }),
                 other => Err(unexpected(&other)),
             }
         });
@@ -151,7 +151,7 @@ impl Orchestrator {
 
     /// Plan of an action on a buffer; nothing is changed.
     pub async fn plan(&self, named: &str, asked: Ask) -> Result<PlanView> {
-        let Told { buffers, pools, .. } = self.told().await?;
+        let BufferAnswers { buffers, pools, .. } = self.told().await?;
         let buffer = buffers.iter().find(|buffer| name(buffer) == named).ok_or_else(|| {
             Fault::new(Code::NoSuchBuffer).subject(named.to_owned()).data("nothing was changed")
         })?;
@@ -195,7 +195,7 @@ impl Orchestrator {
 
     /// Plan to drain a brick, or to give it buffers again; nothing is changed.
     pub async fn plan_drain(&self, pool: &str, brick: &str, is_draining: bool) -> Result<PlanView> {
-        let Told { buffers, pools, .. } = self.told().await?;
+        let BufferAnswers { buffers, pools, .. } = self.told().await?;
         let found = pools.iter().find(|found| found.name == pool && found.bricks.contains_key(brick));
         let found = found.ok_or_else(|| {
             Fault::new(Code::BadArgument)

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use brindle_admin::place::Place;
+use brindle_admin::place::FsLocation;
 use brindle_client::Client;
 use brindle_host::mounts::{self, MountLine};
 use brindle_stdx::BoxFuture;
@@ -26,7 +26,7 @@ const PATH_MAX_BYTES: usize = 4096;
 /// Maker of mounts without a mount point.
 pub trait Clients: Send + Sync {
     /// A mount of a file system.
-    fn connect<'a>(&'a self, place: &'a Place, fs: &'a FsName) -> BoxFuture<'a, Result<Arc<Client>>>;
+    fn connect<'a>(&'a self, place: &'a FsLocation, fs: &'a FsName) -> BoxFuture<'a, Result<Arc<Client>>>;
 }
 
 /// A path as a person writes it, and the file at it.
@@ -40,7 +40,7 @@ pub struct Named {
 
 impl Managed {
     /// Where all of the file system is mounted on this host, if it is.
-    pub fn mount_points(&self, place: &Place) -> Vec<PathBuf> {
+    pub fn mount_points(&self, place: &FsLocation) -> Vec<PathBuf> {
         let mine = mounts::ours().filter(|line| is_whole(place, line));
         let mut points: Vec<PathBuf> = mine.map(|line| line.mount_point).collect();
         points.sort();
@@ -49,12 +49,12 @@ impl Managed {
     }
 
     /// A mount point for commands; `MNT` where the file system is not mounted here.
-    pub fn mount_word(&self, place: &Place) -> String {
+    pub fn mount_word(&self, place: &FsLocation) -> String {
         self.mount_points(place).first().map_or_else(|| "MNT".to_owned(), |point| point.display().to_string())
     }
 
     /// A path as a person gives it: from the root of the file system, or below a mount on this host.
-    pub fn name(&self, place: &Place, text: &str) -> Result<Named> {
+    pub fn name(&self, place: &FsLocation, text: &str) -> Result<Named> {
         let refused = |why: &str| {
             Fault::new(Code::BadArgument)
                 .what("cannot use the path")
@@ -94,7 +94,11 @@ impl Managed {
     }
 
     /// Does something with a mount of the file system, which ends with it.
-    pub async fn with_client<T, F>(&self, place: &Place, work: impl FnOnce(Arc<Client>) -> F) -> Result<T>
+    pub async fn with_client<T, F>(
+        &self,
+        place: &FsLocation,
+        work: impl FnOnce(Arc<Client>) -> F,
+    ) -> Result<T>
     where
         F: Future<Output = Result<T>>,
     {
@@ -172,7 +176,7 @@ pub async fn in_time<T>(looking: impl Future<Output = Result<T>>) -> Result<T> {
 }
 
 /// Whether a mount shows all of the file system: neither a directory of it, nor a bind mount of one.
-fn is_whole(place: &Place, line: &MountLine) -> bool {
+fn is_whole(place: &FsLocation, line: &MountLine) -> bool {
     line.root == Path::new("/") && place.is_whole_in(&line.source)
 }
 
@@ -201,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_path_is_read_below_the_deepest_mount_and_directories_are_no_roots() {
-        let place = Place { mgs: vec!["mgs1".parse().unwrap()], fs: None, dev: None };
+        let place = FsLocation { mgs: vec!["mgs1".parse().unwrap()], fs: None, dev: None };
         let line = |root: &str, at: &str, source: &str| MountLine {
             major: 0,
             minor: 1,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use brindle_admin::place::Place;
+use brindle_admin::place::FsLocation;
 use brindle_admin::servers::Servers;
 use brindle_admin::space::Spaces;
 use brindle_admin::status::Report;
@@ -59,7 +59,7 @@ pub struct Daemon {
 #[derive(Clone, Debug)]
 pub enum At {
     /// The addresses of its MGS identify the cluster.
-    Place(Place),
+    Fs(FsLocation),
     /// The development cluster in this directory.
     Dev(PathBuf),
 }
@@ -105,9 +105,9 @@ impl Managed {
     }
 
     /// The way to the file system. A development cluster may have another one after each start.
-    pub fn place(&self) -> Result<Place> {
+    pub fn place(&self) -> Result<FsLocation> {
         match &self.at {
-            At::Place(place) => Ok(place.clone()),
+            At::Fs(place) => Ok(place.clone()),
             At::Dev(dir) => cluster::place_of(dir),
         }
     }
@@ -115,13 +115,13 @@ impl Managed {
     /// Directory of the development cluster, if it is one.
     pub fn dev_dir(&self) -> Option<&PathBuf> {
         match &self.at {
-            At::Place(_) => None,
+            At::Fs(_) => None,
             At::Dev(dir) => Some(dir),
         }
     }
 
     /// The option with which a command finds the same file system.
-    pub fn place_word(&self, place: &Place) -> String {
+    pub fn place_word(&self, place: &FsLocation) -> String {
         if let Some(dir) = self.dev_dir() {
             return format!("--dir {}", quoted(&dir.display().to_string()));
         }

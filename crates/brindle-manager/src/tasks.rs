@@ -77,11 +77,11 @@ impl Room {
 /// The tasks of a manager.
 pub struct Tasks {
     clock: Arc<dyn Clock>,
-    tasks: Mutex<Kept>,
+    tasks: Mutex<StoredTask>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct StoredTask {
     last: u64,
     tasks: VecDeque<TaskView>,
     /// Tasks that run and can be given up, by number.

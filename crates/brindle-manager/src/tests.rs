@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Method, Request, Response, StatusCode, header};
-use brindle_admin::place::Place;
+use brindle_admin::place::FsLocation;
 use brindle_client::Client;
 use brindle_hsm::policy::State;
 use brindle_hsm::policy::describe::Description;
@@ -62,7 +62,7 @@ impl Clock for Hand {
 struct NoClients;
 
 impl Clients for NoClients {
-    fn connect<'a>(&'a self, _: &'a Place, _: &'a FsName) -> BoxFuture<'a, Result<Arc<Client>>> {
+    fn connect<'a>(&'a self, _: &'a FsLocation, _: &'a FsName) -> BoxFuture<'a, Result<Arc<Client>>> {
         Box::pin(async { Err(Fault::new(Code::NoMgs)) })
     }
 }
@@ -96,11 +96,11 @@ impl Desk {
         let mut seams = brindle_stdx::real::seams(tokio::runtime::Handle::current());
         let servers = brindle_host::servers(&seams);
         seams.clock = clock.clone();
-        let place = Place { mgs: vec!["127.0.0.1:1".parse().unwrap()], fs: None, dev: None };
+        let place = FsLocation { mgs: vec!["127.0.0.1:1".parse().unwrap()], fs: None, dev: None };
         let managed = Managed {
             orchestrator: Orchestrator::new(dir.path().join("bb.sock")),
             policy_state: Some(dir.path().join("policy")),
-            ..Managed::new(servers, At::Place(place), Arc::new(NoClients))
+            ..Managed::new(servers, At::Fs(place), Arc::new(NoClients))
         };
         let settings = Settings {
             is_secure: true,

@@ -7,7 +7,7 @@ use brindle_kv::DurabilityMode;
 use brindle_net::Transport;
 use brindle_stdx::Seams;
 use brindle_targets::durability::TargetMode;
-use brindle_targets::{Gate, Member, Place, member};
+use brindle_targets::{Gate, Member, ServedTarget, member};
 use brindle_types::{Fault, Nid, Result, Role};
 use brindle_wire::mgs::durability::Mode;
 
@@ -181,7 +181,7 @@ impl Starting {
     async fn serve(self, engine: Engine, led: Option<Led>) -> Result<Handle> {
         let Starting { config, seams, transport, superblock, targets, mode } = self;
         let identity = Identity::of(&superblock);
-        let place = Place {
+        let place = ServedTarget {
             dir: config.dir.clone(),
             listen: config.listen.clone(),
             rails: config.rails.clone(),

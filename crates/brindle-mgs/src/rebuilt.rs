@@ -71,17 +71,17 @@ pub struct Rebuilt {
 }
 
 /// A directory with its host.
-type Place<'a> = (&'a FoundHost, &'a FoundTarget);
+type HostTarget<'a> = (&'a FoundHost, &'a FoundTarget);
 
 fn refuse(subject: String, why: String) -> Fault {
     Fault::new(Code::SuperblocksContradict).subject(subject).why(why).data("nothing was changed")
 }
 
-fn shown((host, target): &Place<'_>) -> String {
+fn shown((host, target): &HostTarget<'_>) -> String {
     format!("{}:{}", host.name, target.dir)
 }
 
-fn leave_out(places: &[Place<'_>]) -> String {
+fn leave_out(places: &[HostTarget<'_>]) -> String {
     let words: Vec<String> = places.iter().map(|place| format!("--leave-out {}", shown(place))).collect();
     format!("look which of them is the right one, and leave the others out: {}", words.join(" or "))
 }
@@ -98,7 +98,7 @@ pub fn rebuild(
     let (fs, fs_id) = file_system(&places)?;
     let mut rebuilding =
         Rebuilding { said, hosts: host_rows(found, own, said), ..Rebuilding::new(said, &fs, fs_id) };
-    let mut by_target: BTreeMap<TargetId, Vec<Place<'_>>> = BTreeMap::new();
+    let mut by_target: BTreeMap<TargetId, Vec<HostTarget<'_>>> = BTreeMap::new();
     for place in places {
         by_target.entry(place.1.superblock.target).or_default().push(place);
     }
@@ -114,7 +114,7 @@ pub fn rebuild(
 }
 
 /// Directories that count.
-fn counted<'a>(found: &'a [FoundHost], said: &Said) -> Result<Vec<Place<'a>>> {
+fn counted<'a>(found: &'a [FoundHost], said: &Said) -> Result<Vec<HostTarget<'a>>> {
     let mut names = BTreeSet::new();
     if let Some(twice) = found.iter().find(|host| !names.insert(&host.name)) {
         return Err(refuse(twice.name.clone(), "two files are of a host of this name".to_owned())
@@ -122,7 +122,7 @@ fn counted<'a>(found: &'a [FoundHost], said: &Said) -> Result<Vec<Place<'a>>> {
     }
     let all = found.iter().flat_map(|host| host.targets.iter().map(move |target| (host, target)));
     let counts =
-        |(host, target): &Place<'_>| !said.left_out.contains(&(host.name.clone(), target.dir.clone()));
+        |(host, target): &HostTarget<'_>| !said.left_out.contains(&(host.name.clone(), target.dir.clone()));
     let (counted, out): (Vec<_>, Vec<_>) = all.partition(counts);
     let named = |(host, dir): &&(String, String)| !out.iter().any(|(h, t)| h.name == *host && t.dir == *dir);
     if let Some((host, dir)) = said.left_out.iter().find(named) {
@@ -136,7 +136,7 @@ fn counted<'a>(found: &'a [FoundHost], said: &Said) -> Result<Vec<Place<'a>>> {
 }
 
 /// The single file system that all targets belong to.
-fn file_system(places: &[Place<'_>]) -> Result<(FsName, u64)> {
+fn file_system(places: &[HostTarget<'_>]) -> Result<(FsName, u64)> {
     let Some(first) = places.first() else {
         return Err(Fault::new(Code::UnknownTarget)
             .what("cannot make the configuration anew")
@@ -152,7 +152,7 @@ fn file_system(places: &[Place<'_>]) -> Result<(FsName, u64)> {
             .next(leave_out(&[*first, *other])));
     }
     // A target that has never registered does not know the id.
-    let knows = |place: &&Place<'_>| place.1.superblock.fs_id != 0;
+    let knows = |place: &&HostTarget<'_>| place.1.superblock.fs_id != 0;
     let Some(known) = places.iter().find(knows) else {
         return Err(refuse(
             fs.to_string(),
@@ -176,7 +176,7 @@ fn file_system(places: &[Place<'_>]) -> Result<(FsName, u64)> {
 }
 
 /// Refuses copies of which not every one can be a member.
-fn check_copies(name: &str, places: &[Place<'_>]) -> Result<()> {
+fn check_copies(name: &str, places: &[HostTarget<'_>]) -> Result<()> {
     for (n, place) in places.iter().enumerate() {
         if let Some(other) = places[..n].iter().find(|other| other.0.name == place.0.name) {
             return Err(refuse(
@@ -232,7 +232,7 @@ impl<'a> Rebuilding<'a> {
         }
     }
 
-    fn target(&mut self, target: TargetId, places: &[Place<'_>], port: u16) -> Result<()> {
+    fn target(&mut self, target: TargetId, places: &[HostTarget<'_>], port: u16) -> Result<()> {
         let (first, name) = (places[0], self.map.fs.target(target));
         if target.role == Role::Mgt {
             return Err(refuse(name, format!("{} holds an MGT", shown(&first)))
@@ -270,7 +270,7 @@ impl<'a> Rebuilding<'a> {
     }
 
     /// A target of one host alone.
-    fn single(&mut self, target: TargetId, places: &[Place<'_>], port: u16) -> Result<String> {
+    fn single(&mut self, target: TargetId, places: &[HostTarget<'_>], port: u16) -> Result<String> {
         let name = self.map.fs.target(target);
         let [(host, found)] = places else {
             return Err(refuse(
@@ -300,7 +300,7 @@ impl<'a> Rebuilding<'a> {
     }
 
     /// A replica set, as its newest record has it.
-    fn set(&mut self, target: TargetId, places: &[Place<'_>], port: u16) -> Result<String> {
+    fn set(&mut self, target: TargetId, places: &[HostTarget<'_>], port: u16) -> Result<String> {
         let name = self.map.fs.target(target);
         check_copies(&name, places)?;
         let newest = places.iter().map(|place| place.1.epoch).max().unwrap_or(0);
@@ -337,7 +337,7 @@ impl<'a> Rebuilding<'a> {
             return Err(refuse(name, format!("no record says which copies had all of it in epoch {newest}"))
                 .next(leave_out(places)));
         }
-        let member = |place: &Place<'_>| ReplicaMember {
+        let member = |place: &HostTarget<'_>| ReplicaMember {
             host: place.0.name.clone(),
             dir: place.1.dir.clone(),
             is_formatted: true,

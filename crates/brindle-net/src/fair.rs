@@ -370,7 +370,7 @@ impl Fair {
         self: &Arc<Self>,
         work: impl Future<Output = ()> + Send + 'static,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let mut place = Place { fair: self.clone(), has: Has::FromTheQueue };
+        let mut place = QueuePosition { fair: self.clone(), has: Has::FromTheQueue };
         async move {
             let mut work = pin!(work);
             poll_fn(move |context| {
@@ -500,12 +500,12 @@ enum Has {
 }
 
 /// The place of a request.
-struct Place {
+struct QueuePosition {
     fair: Arc<Fair>,
     has: Has,
 }
 
-impl Place {
+impl QueuePosition {
     fn take(&mut self) {
         if self.has == Has::Nothing
             && let Some(queue) = &mut self.fair.state.lock().queue
@@ -529,7 +529,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for QueuePosition {
     /// A request that panicked leaves its place to others.
     fn drop(&mut self) {
         if self.has != Has::Running {

@@ -8,7 +8,7 @@
 //! A mark is the hull of a client's reads. A change takes the part of the mark that it covers: pages outside stay with
 //! the client, and the next change there must find the mark.
 //!
-//! The part that a change has taken is a [`Taking`] until its writer says that the pages are gone ([`Told`]). Until then
+//! The part that a change has taken is a [`Taking`] until its writer says that the pages are gone ([`AcknowledgedMarks`]). Until then
 //! every other change that meets the taking is given the same marks: that change may be acknowledged first, and must not
 //! leave those pages behind. A change that meets only takings makes no new one, so they end with the first writer that
 //! has told the readers.
@@ -18,7 +18,7 @@ use std::ops::Range;
 
 use brindle_stdx::planted;
 use brindle_types::{Code, Fault, ObjectId, Result, SessionId};
-use brindle_wire::oss::{Marks, TOLD_MAX, Told};
+use brindle_wire::oss::{AcknowledgedMarks, Marks, TOLD_MAX};
 use parking_lot::Mutex;
 
 /// Objects whose marks are known.
@@ -42,7 +42,7 @@ const ALL: Range<u64> = 0..u64::MAX;
 pub struct Met {
     /// Clients whose marks were met.
     pub marks: Marks,
-    /// Numbers of the takings that the change met ([`Told::taking`]).
+    /// Numbers of the takings that the change met ([`AcknowledgedMarks::taking`]).
     pub takings: Vec<u64>,
 }
 
@@ -133,13 +133,13 @@ impl MarkTable {
     }
 
     /// Takings whose pages are gone.
-    pub fn told(&self, told: &[Told]) -> Result<()> {
+    pub fn told(&self, told: &[AcknowledgedMarks]) -> Result<()> {
         if told.len() > TOLD_MAX {
             let why = format!("{} marks are confirmed, {TOLD_MAX} can be", told.len());
             return Err(Fault::new(Code::InvalidArgument).why(why));
         }
         let mut inner = self.inner.lock();
-        for Told { object, taking, offset, len_bytes } in told {
+        for AcknowledgedMarks { object, taking, offset, len_bytes } in told {
             let Some(marks) = inner.known.get_mut(object) else { continue };
             let Some(entry) = marks.takings.get_mut(taking) else { continue };
             entry.confirm(&pages(*offset..offset.saturating_add(*len_bytes)));
@@ -277,15 +277,16 @@ mod tests {
         Marks::Sessions(of.iter().map(|s| SessionId(*s)).collect())
     }
 
-    fn told(taking: u64, range: Range<u64>) -> Told {
-        Told { object: O, taking, offset: range.start, len_bytes: range.end - range.start }
+    fn told(taking: u64, range: Range<u64>) -> AcknowledgedMarks {
+        AcknowledgedMarks { object: O, taking, offset: range.start, len_bytes: range.end - range.start }
     }
 
     /// A change by `writer` that is told at once.
     fn change_and_tell(table: &MarkTable, writer: SessionId, range: Range<u64>) -> Marks {
         let met = table.change(O, writer, range.clone());
         let dropped = if met.marks == Marks::Unknown { ALL } else { range };
-        let all: Vec<Told> = met.takings.iter().map(|taking| told(*taking, dropped.clone())).collect();
+        let all: Vec<AcknowledgedMarks> =
+            met.takings.iter().map(|taking| told(*taking, dropped.clone())).collect();
         table.told(&all).unwrap();
         met.marks
     }

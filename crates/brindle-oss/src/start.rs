@@ -7,7 +7,7 @@ use brindle_net::Transport;
 use brindle_objects::{ObjectStore, StoreConfig};
 use brindle_stdx::Seams;
 use brindle_targets::durability::TargetMode;
-use brindle_targets::{Directory, Gate, Introduction, Member, Place, Plain, member, replica};
+use brindle_targets::{Directory, Gate, Introduction, Member, Plain, ServedTarget, member, replica};
 use brindle_types::{Code, Fault, Nid, Result, Role};
 use brindle_wire::mgs::durability::Mode;
 use brindle_wire::mgs::replica::MemberPhase;
@@ -142,7 +142,7 @@ pub async fn start(config: Config, seams: Seams, transport: Arc<dyn Transport>) 
     if let Some(lease) = lease {
         oss.gate.owned_under(lease);
     }
-    let place = Place { dir, listen, rails, advertise, host, places };
+    let place = ServedTarget { dir, listen, rails, advertise, host, places };
     let member = Member::serve(&seams, transport, (superblock, place), (gate, targets), service).await?;
     let handle = Handle { member: Arc::new(member), oss };
     handle.oss.store.start_background();

@@ -37,7 +37,7 @@ use brindle_wire::oss::read::ReadReq;
 use brindle_wire::oss::stat::StatObjectsReq;
 use brindle_wire::oss::sync::SyncObjectsReq;
 use brindle_wire::oss::write::{CopyRangeReq, WriteReq, WriteResp};
-use brindle_wire::oss::{ChangeResp, Marks, Ticket, Told};
+use brindle_wire::oss::{AcknowledgedMarks, ChangeResp, Marks, Ticket};
 use brindle_wire::principal::PrincipalKind;
 use brindle_wire::version::PeerKind;
 use brindle_wire::{Message, Op};
@@ -211,10 +211,10 @@ struct Client {
 }
 
 /// Slot and sequence.
-type Place = (u16, u64);
+type SlotPosition = (u16, u64);
 
 impl Client {
-    fn frame<M: Message>(&self, request: &M, place: Place, bulk: &[u8]) -> Frame {
+    fn frame<M: Message>(&self, request: &M, place: SlotPosition, bulk: &[u8]) -> Frame {
         let is_mdt = !M::OP.askers().has(PrincipalKind::Client);
         let (session, session_epoch) = match is_mdt {
             true => (SessionId::of_mdt(0), pair(1)),
@@ -238,11 +238,21 @@ impl Client {
         decode_reply(&peer.call(self.frame(request, (0, 0), &[])).await?)
     }
 
-    async fn change<M: Message<Resp = ChangeResp>>(&self, request: &M, place: Place) -> Result<ChangeResp> {
+    async fn change<M: Message<Resp = ChangeResp>>(
+        &self,
+        request: &M,
+        place: SlotPosition,
+    ) -> Result<ChangeResp> {
         decode_reply(&self.peer.call(self.frame(request, place, &[])).await?)
     }
 
-    async fn write(&self, object: ObjectId, offset: u64, data: &[u8], place: Place) -> Result<ChangeResp> {
+    async fn write(
+        &self,
+        object: ObjectId,
+        offset: u64,
+        data: &[u8],
+        place: SlotPosition,
+    ) -> Result<ChangeResp> {
         self.write_and_tell(object, offset, data, place, Vec::new()).await
     }
 
@@ -251,8 +261,8 @@ impl Client {
         object: ObjectId,
         offset: u64,
         data: &[u8],
-        place: Place,
-        told: Vec<Told>,
+        place: SlotPosition,
+        told: Vec<AcknowledgedMarks>,
     ) -> Result<ChangeResp> {
         let request = WriteReq { object, offset, ticket: Ticket::default(), sync: false, told, claim: None };
         let answer: WriteResp = decode_reply(&self.peer.call(self.frame(&request, place, data)).await?)?;
@@ -439,7 +449,7 @@ fn writers_learn_whose_pages_they_made_old() {
         let told = RefCell::new(Vec::new());
         let marks = async |at: u64, n: u64| {
             let answer = writer.write_and_tell(o, at, &[1; 100], (0, n), told.take()).await.expect("written");
-            let dropped = |taking| Told { object: o, taking, offset: 0, len_bytes: u64::MAX };
+            let dropped = |taking| AcknowledgedMarks { object: o, taking, offset: 0, len_bytes: u64::MAX };
             told.replace(answer.takings.into_iter().map(dropped).collect());
             answer.marks
         };

@@ -312,14 +312,14 @@ fn cached_pages(file: &File, offset: u64, len_bytes: u64) -> Result<u64, Errno> 
     }
     #[repr(C)]
     #[derive(Default)]
-    struct Found {
+    struct ListedEntry {
         cached: u64,
         dirty: u64,
         writeback: u64,
         evicted: u64,
         recently_evicted: u64,
     }
-    let (range, mut found) = (Range { offset, len_bytes }, Found::default());
+    let (range, mut found) = (Range { offset, len_bytes }, ListedEntry::default());
     // SAFETY: the call reads one structure and fills the other, which have the layout that it expects.
     let done = unsafe { libc::syscall(SYS_CACHESTAT, file.as_raw_fd(), &raw const range, &raw mut found, 0) };
     if done == 0 {

@@ -27,7 +27,7 @@ pub use caller::{Caller, Guard, Host, Identity, NoSession, Options};
 pub use directory::{Directory, Endpoint, Introduction, Plain};
 pub use gate::Gate;
 pub use map_watch::MapWatch;
-pub use member::{Member, Place};
+pub use member::{Member, ServedTarget};
 pub use owner_lease::{OWNER_LEASE_MS, OwnerLease};
 pub use register::Registration;
 pub use slots::{SLOTS_MAX, Slot, SlotTable};

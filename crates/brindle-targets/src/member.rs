@@ -19,7 +19,7 @@ use crate::{Directory, Gate, Registration, limits};
 
 /// Addresses and role of a served target.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct ServedTarget {
     /// Directory of the formatted target.
     pub dir: String,
     /// Address to listen at; port 0 chooses a free one.
@@ -58,7 +58,7 @@ pub struct Member {
     gate: Arc<Gate>,
     targets: Arc<Directory>,
     superblock: Superblock,
-    place: Place,
+    place: ServedTarget,
     stop: Arc<Latch>,
     failed: watch::Sender<Option<Fault>>,
     registered: Arc<Latch>,
@@ -69,7 +69,7 @@ impl Member {
     pub async fn serve(
         seams: &Seams,
         transport: Arc<dyn Transport>,
-        (superblock, place): (Superblock, Place),
+        (superblock, place): (Superblock, ServedTarget),
         (gate, targets): (Arc<Gate>, Arc<Directory>),
         service: Arc<dyn Service>,
     ) -> Result<Member> {

@@ -18,14 +18,14 @@ pub const LINE_BYTES_MAX: usize = 4096;
 /// The lines of this process.
 static RECENT: Recent = Recent::new();
 
-struct Kept {
+struct RecentLines {
     lines: VecDeque<Arc<str>>,
     bytes: usize,
     /// Number of the line that comes next, from 1.
     next: u64,
 }
 
-struct Recent(Mutex<Kept>);
+struct Recent(Mutex<RecentLines>);
 
 /// A part of the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub struct Part {
 
 impl Recent {
     const fn new() -> Recent {
-        Recent(Mutex::new(Kept { lines: VecDeque::new(), bytes: 0, next: 1 }))
+        Recent(Mutex::new(RecentLines { lines: VecDeque::new(), bytes: 0, next: 1 }))
     }
 
     fn push(&self, line: &[u8]) {

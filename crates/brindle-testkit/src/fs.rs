@@ -35,7 +35,7 @@ struct Open {
 }
 
 /// Last entry of a path.
-struct Place {
+struct PathEnd {
     dir: Ino,
     name: String,
     found: Option<Attr>,
@@ -333,7 +333,7 @@ impl ClientFs {
             (RenameHow::Exchange, None) => return Err(Stop::Errno(ENOENT)),
             _ => {}
         }
-        let ino = |place: &Place| place.found.as_ref().map(|attr| attr.ino);
+        let ino = |place: &PathEnd| place.found.as_ref().map(|attr| attr.ino);
         if ino(&source).is_some_and(|ino| target.trail.contains(&ino)) {
             return Err(Stop::Errno(EINVAL));
         }
@@ -453,12 +453,12 @@ impl ClientFs {
         self.place(path, follow).await?.found.ok_or(Stop::Errno(ENOENT))
     }
 
-    async fn present(&self, path: &str) -> Res<Place> {
+    async fn present(&self, path: &str) -> Res<PathEnd> {
         let at = self.place(path, false).await?;
         if at.found.is_some() { Ok(at) } else { Err(Stop::Errno(ENOENT)) }
     }
 
-    async fn absent(&self, path: &str) -> Res<Place> {
+    async fn absent(&self, path: &str) -> Res<PathEnd> {
         let at = self.place(path, false).await?;
         if at.found.is_none() { Ok(at) } else { Err(Stop::Errno(EEXIST)) }
     }
@@ -472,7 +472,7 @@ impl ClientFs {
     }
 
     /// Walks to the last name. With `follow`, a symbolic link there is followed.
-    async fn place(&self, path: &str, follow: bool) -> Res<Place> {
+    async fn place(&self, path: &str, follow: bool) -> Res<PathEnd> {
         let mut todo: Vec<String> = path.split('/').rev().map(str::to_owned).collect();
         let (mut dir, mut links) = (self.base, 0);
         let mut trail = vec![dir];
@@ -483,7 +483,7 @@ impl ClientFs {
             let last = todo.is_empty();
             let Some(attr) = self.lookup(dir, &name).await? else {
                 return if last {
-                    Ok(Place { dir, name, found: None, trail })
+                    Ok(PathEnd { dir, name, found: None, trail })
                 } else {
                     Err(Stop::Errno(ENOENT))
                 };
@@ -497,7 +497,7 @@ impl ClientFs {
                 let target = String::from_utf8_lossy(&target).into_owned();
                 todo.extend(target.split('/').rev().map(str::to_owned));
             } else if last {
-                return Ok(Place { dir, name, found: Some(attr), trail });
+                return Ok(PathEnd { dir, name, found: Some(attr), trail });
             } else if attr.kind == FileType::Directory {
                 dir = attr.ino;
                 trail.push(dir);
@@ -506,7 +506,7 @@ impl ClientFs {
             }
         }
         let attr = self.client.getattr(dir).await?;
-        Ok(Place { dir, name: ".".into(), found: Some(attr), trail })
+        Ok(PathEnd { dir, name: ".".into(), found: Some(attr), trail })
     }
 }
 

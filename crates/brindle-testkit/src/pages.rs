@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 const PAGE_BYTES: u64 = 4096;
 
 #[derive(Default)]
-struct Kept {
+struct CachedPage {
     /// Pages by inode and number.
     pages: BTreeMap<(Ino, u64), Arc<Vec<u8>>>,
     /// Sizes as they were last seen. A size that is too small only makes a read ask.
@@ -29,10 +29,10 @@ struct Kept {
 /// The pages that one mount keeps.
 #[derive(Clone, Default)]
 pub struct PageCache {
-    kept: Arc<Mutex<Kept>>,
+    kept: Arc<Mutex<CachedPage>>,
 }
 
-impl Kept {
+impl CachedPage {
     /// Takes in a size that came with attributes: with a larger one all pages go, with a smaller one those behind it.
     fn saw_size(&mut self, ino: Ino, size_bytes: u64) {
         let before = self.sizes.insert(ino, size_bytes);

@@ -15,7 +15,7 @@ use brindle_admin::drain::Drain;
 use brindle_admin::job;
 use brindle_admin::mount::InProcess;
 use brindle_admin::moving::WholeMount;
-use brindle_admin::place::Place;
+use brindle_admin::place::FsLocation;
 use brindle_admin::rebalance::Rebalance;
 use brindle_admin::servers::{OnlyTheMgs, Servers};
 use brindle_admin::status::Report;
@@ -43,7 +43,7 @@ struct Bench {
     cluster: SimCluster,
     client: Arc<Client>,
     servers: Servers,
-    place: Place,
+    place: FsLocation,
     files: Vec<(Ino, u64)>,
 }
 
@@ -57,7 +57,7 @@ impl Bench {
         let (node, admin) = (cluster.world().node("c0"), cluster.world().node("admin"));
         let client = cluster.world().run_until(RUN_MS, SimCluster::mount(&node)).unwrap();
         let servers = Servers::new(admin.seams, admin.transport, Arc::new(OnlyTheMgs), "admin");
-        let place = Place { mgs: vec![nid("mgs")], fs: Some(fs_name()), dev: None };
+        let place = FsLocation { mgs: vec![nid("mgs")], fs: Some(fs_name()), dev: None };
         let mut bench = Bench { cluster, client, servers, place, files: Vec::new() };
         bench.files = bench.run(async {
             let mut files = Vec::new();

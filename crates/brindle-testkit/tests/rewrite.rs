@@ -29,7 +29,7 @@ const PIECE: u64 = 1000;
 const LAST: u64 = (WRITES - 1) * PIECE;
 
 /// A file of [`WRITES`] pieces of 1, written by one client that keeps them; none is synced.
-struct Kept {
+struct UnsyncedFile {
     cluster: SimCluster,
     writer: Arc<Client>,
     other: Arc<Client>,
@@ -54,13 +54,13 @@ async fn byte_at(client: &Client, ino: Ino, offset: u64) -> u8 {
     read[0]
 }
 
-impl Kept {
-    fn new() -> Kept {
-        Kept::on(1)
+impl UnsyncedFile {
+    fn new() -> UnsyncedFile {
+        UnsyncedFile::on(1)
     }
 
     /// Test file in a cluster with `osts` OSTs; the file lies on one of them.
-    fn on(osts: u16) -> Kept {
+    fn on(osts: u16) -> UnsyncedFile {
         let cluster = SimCluster::new(1, Options { osts, clients: 3 });
         let nodes = cluster.clone();
         let made = async move {
@@ -76,7 +76,7 @@ impl Kept {
             (writer, other, opened.attr.ino, opened.handle)
         };
         let (writer, other, ino, handle) = cluster.world().run_until(RUN_MS, made).unwrap();
-        Kept { cluster, writer, other, ino, handle }
+        UnsyncedFile { cluster, writer, other, ino, handle }
     }
 
     fn cut_power(&self) {
@@ -91,7 +91,7 @@ impl Kept {
 
 #[test]
 fn what_a_writer_kept_is_written_again() {
-    let kept = Kept::new();
+    let kept = UnsyncedFile::new();
     kept.cut_power();
     let (writer, other, ino, handle) = (kept.writer.clone(), kept.other.clone(), kept.ino, kept.handle);
     kept.run(async move {
@@ -105,7 +105,7 @@ fn what_a_writer_kept_is_written_again() {
 
 #[test]
 fn bytes_of_a_closed_writer_never_undo_the_writes_of_others() {
-    let kept = Kept::new();
+    let kept = UnsyncedFile::new();
     let (writer, ino, handle) = (kept.writer.clone(), kept.ino, kept.handle);
     let reader = kept.run(async move {
         let reader = open(&writer, ino, READ).await;
@@ -127,7 +127,7 @@ fn bytes_of_a_closed_writer_never_undo_the_writes_of_others() {
 
 /// A second client writes the last piece anew while all pieces are written again; returns the final byte.
 fn written_meanwhile(by_other: bool, after_ms: u64) -> u8 {
-    let kept = Kept::new();
+    let kept = UnsyncedFile::new();
     kept.cut_power();
     let (writer, other, ino, handle) = (kept.writer.clone(), kept.other.clone(), kept.ino, kept.handle);
     let node = kept.cluster.world().node("c0").seams;
@@ -164,7 +164,7 @@ fn own_writes_wait_for_bytes_that_are_being_written_again() {
 #[test]
 fn bytes_that_were_synced_by_their_write_are_not_undone_by_older_ones() {
     for cut_before in [false, true] {
-        let kept = Kept::new();
+        let kept = UnsyncedFile::new();
         let (writer, other, ino, handle) = (kept.writer.clone(), kept.other.clone(), kept.ino, kept.handle);
         if cut_before {
             kept.cut_power();
@@ -192,7 +192,7 @@ const LATENCY_US: u64 = 10_000;
 /// A move of the file gives up waiting for bytes that are being written again, because their OST is out of the writer's
 /// reach. A second client writes all of the file anew and syncs it, as soon as that is possible. Returns the final byte.
 fn written_after_a_move_was_called_off(after_ms: u64) -> Vec<u8> {
-    let kept = Kept::on(2);
+    let kept = UnsyncedFile::on(2);
     let (other, ino) = (kept.other.clone(), kept.ino);
     let world = kept.cluster.world().clone();
     let (mover, seams) = (world.node("c2"), world.node("c1").seams);

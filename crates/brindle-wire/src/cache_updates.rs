@@ -18,9 +18,9 @@ pub struct CacheUpdates {
     /// Directories whose lease the caller holds.
     pub leased: Vec<Leased>,
     /// Targets of names.
-    pub names: Vec<NameNews>,
+    pub names: Vec<NameUpdate>,
     /// Attributes of inodes.
-    pub inodes: Vec<InodeNews>,
+    pub inodes: Vec<InodeUpdate>,
 }
 
 /// The caller holds the lease of a directory: nobody else changes its entries, its own attributes or covered
@@ -37,7 +37,7 @@ pub struct Leased {
 
 /// The target of a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NameNews {
+pub struct NameUpdate {
     /// Directory.
     pub dir: Ino,
     /// Name.
@@ -50,7 +50,7 @@ pub struct NameNews {
 
 /// Attributes of an inode.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct InodeNews {
+pub struct InodeUpdate {
     /// The inode.
     pub ino: Ino,
     /// Place in the log at which that was so.

@@ -25,7 +25,7 @@ use crate::exit::Done;
 use crate::format::parse;
 use crate::pool;
 use brindle_admin::osts::{OstList, indices};
-use brindle_admin::place::Place;
+use brindle_admin::place::FsLocation;
 use brindle_admin::pool::find as find_pool;
 
 /// Arguments of `lctl`.
@@ -152,13 +152,13 @@ impl MgsArgs {
     }
 
     /// The file system of this name.
-    pub fn place(&self, fs: &FsName) -> Result<Place> {
+    pub fn place(&self, fs: &FsName) -> Result<FsLocation> {
         let places = resolve(&self.place_args())?;
         let known: Vec<String> = places.iter().filter_map(|p| Some(p.fs.as_ref()?.to_string())).collect();
-        let mut found: Vec<Place> =
+        let mut found: Vec<FsLocation> =
             places.into_iter().filter(|p| p.fs.as_ref().is_none_or(|name| name == fs)).collect();
         match (found.pop(), found.is_empty()) {
-            (Some(place), true) => Ok(Place { fs: Some(fs.clone()), ..place }),
+            (Some(place), true) => Ok(FsLocation { fs: Some(fs.clone()), ..place }),
             (Some(_), false) => Err(Fault::new(Code::BadArgument)
                 .what("which file system?")
                 .why(format!("several that are called {fs} are mounted here"))

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use brindle_admin::logs::{self, LogView};
-use brindle_admin::place::Place;
+use brindle_admin::place::FsLocation;
 use brindle_admin::servers::Servers;
 use brindle_types::{Code, Fault, Result, Role, TargetId};
 use brindle_wire::log_level::{LogLevelReq, LogLevelResp, MdtLogLevelReq, MgsLogLevelReq, OstLogLevelReq};
@@ -80,7 +80,7 @@ struct SystemArgs {
 }
 
 impl SystemArgs {
-    fn place(&self) -> Result<Place> {
+    fn place(&self) -> Result<FsLocation> {
         one(&PlaceArgs { path: self.mount.clone(), mgs: self.mgs.clone(), dir: self.dir.clone() })
     }
 }

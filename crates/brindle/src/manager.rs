@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use brindle_admin::place::{Place, Source};
+use brindle_admin::place::{FsLocation, Source};
 use brindle_client::{Client, Switches};
 use brindle_host::announcement::Managing;
 use brindle_host::bb::protocol::{SOCKET_DEFAULT, SOCKET_VARIABLE};
@@ -154,7 +154,7 @@ async fn manage(args: &Args) -> Result<()> {
     let stop = stop_signal()?;
     let at = match &args.dev {
         Some(dir) => At::Dev(PathBuf::from(crate::cli::text(dir)?)),
-        None => At::Place(place(args)?),
+        None => At::Fs(place(args)?),
     };
     let managed = Managed {
         scrape_urls: args.scrape.clone(),
@@ -166,7 +166,7 @@ async fn manage(args: &Args) -> Result<()> {
     };
     // Says at once when there is no such cluster.
     managed.place()?;
-    if let At::Place(place) = &managed.at
+    if let At::Fs(place) = &managed.at
         && let Err(fault) = keep_certificate(place.mgs.clone())
     {
         tracing::warn!(code = %fault.code, "the certificate of this host is not renewed by the manager: {fault}");
@@ -224,7 +224,7 @@ async fn manage(args: &Args) -> Result<()> {
 pub struct ShortMounts;
 
 impl Clients for ShortMounts {
-    fn connect<'a>(&'a self, place: &'a Place, fs: &'a FsName) -> BoxFuture<'a, Result<Arc<Client>>> {
+    fn connect<'a>(&'a self, place: &'a FsLocation, fs: &'a FsName) -> BoxFuture<'a, Result<Arc<Client>>> {
         Box::pin(async move {
             let source = Source { mgs: place.mgs.clone(), fs: fs.clone(), subdir: String::new() };
             let seams = brindle_stdx::real::seams(tokio::runtime::Handle::current());
@@ -284,7 +284,7 @@ fn ways(args: &Args) -> Result<Ways> {
     })
 }
 
-fn place(args: &Args) -> Result<Place> {
+fn place(args: &Args) -> Result<FsLocation> {
     one(&PlaceArgs { path: None, mgs: args.mgs.clone(), dir: None }).map_err(|fault: Fault| {
         match args.mgs.is_empty() {
             true => fault.next("name it: --mgs HOST[:PORT], or --dev DIR of a development cluster"),

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use brindle_admin::osts::{OstList, indices};
-use brindle_admin::place::Place;
+use brindle_admin::place::FsLocation;
 use brindle_admin::pool::{self, find};
 use brindle_types::{Code, Fault, Nid, PoolName, Result};
 use brindle_wire::map::{Map, Pool};
@@ -47,7 +47,7 @@ pub struct FsArgs {
 
 impl FsArgs {
     /// The file system that is meant.
-    pub fn place(&self) -> Result<Place> {
+    pub fn place(&self) -> Result<FsLocation> {
         one(&PlaceArgs { path: self.path.clone(), mgs: self.mgs.clone(), dir: self.dir.clone() })
     }
 }
@@ -99,14 +99,14 @@ pub struct ListArgs {
 }
 
 /// Changes a pool, and waits until the MDTs know; the map as it is then.
-pub fn change(place: &Place, pool: &PoolName, change: PoolChange) -> Result<Map> {
+pub fn change(place: &FsLocation, pool: &PoolName, change: PoolChange) -> Result<Map> {
     let changed = runtime()?.block_on(async { pool::change(&servers(), place, pool, change).await })?;
     ask::warn_not_told(&changed.not_told);
     Ok(changed.map)
 }
 
 /// The map, for its pools.
-pub fn map(place: &Place) -> Result<Map> {
+pub fn map(place: &FsLocation) -> Result<Map> {
     runtime()?.block_on(async { ask::map(&servers(), place).await })
 }
 
@@ -167,7 +167,7 @@ pub fn run(command: &Command) -> Result<Done> {
 }
 
 /// The OSTs on the command line, all of which the file system has.
-fn given(args: &OstArgs, place: &Place, needed: bool) -> Result<Vec<u16>> {
+fn given(args: &OstArgs, place: &FsLocation, needed: bool) -> Result<Vec<u16>> {
     if args.osts.is_empty() && needed {
         return Err(Fault::new(Code::BadArgument)
             .what("which OSTs?")

@@ -49,7 +49,7 @@ fn targets(args: &TargetsArgs) -> Result<Done> {
     let place = one(&args.place)?;
     let at = match &place.dev {
         Some(dev) => At::Dev(dev.dir.clone()),
-        None => At::Place(place),
+        None => At::Fs(place),
     };
     let daemons = runtime()?.block_on(async {
         let managed = Managed {

@@ -167,7 +167,7 @@ fn bundle(args: &BundleArgs) -> Result<Done> {
         Ok(place) => {
             let at = match &place.dev {
                 Some(dev) => At::Dev(dev.dir.clone()),
-                None => At::Place(place),
+                None => At::Fs(place),
             };
             if let At::Dev(dir) = &at {
                 logs = logs_of(dir)?;
@@ -209,7 +209,7 @@ fn version(now: &str) -> String {
 async fn states(bundle: &mut Bundle, args: &BundleArgs, at: At) -> Result<()> {
     let manager = match &at {
         At::Dev(dir) => dir.join("manager"),
-        At::Place(_) => args.manager.clone(),
+        At::Fs(_) => args.manager.clone(),
     };
     let managed = Managed {
         scrape_port: args.port,

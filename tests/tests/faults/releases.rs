@@ -91,7 +91,8 @@ fn eventually(what: &str, condition: impl Fn() -> bool) {
 #[test]
 #[ignore = "needs BRINDLE_EARLIER_BIN, which make soak builds from the history"]
 fn two_releases_that_follow_each_other_work_together_in_any_order() {
-    let earlier = std::env::var_os("BRINDLE_EARLIER_BIN").map(PathBuf::from).expect("BRINDLE_EARLIER_BIN is set");
+    let earlier =
+        std::env::var_os("BRINDLE_EARLIER_BIN").map(PathBuf::from).expect("BRINDLE_EARLIER_BIN is set");
     let options = Options { osts: 2, limit: Duration::from_secs(400), ..Options::default() };
     let cluster = Cluster::up_by(&earlier, "two releases", &options);
     both_see_the_same(&cluster, 0);

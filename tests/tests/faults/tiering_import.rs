@@ -18,7 +18,7 @@ use crate::tiering::{ARCHIVED, Agent, FAST, RELEASED, archive, make_files, state
 
 /// Properties of an entry that the archive has to bring back.
 #[derive(Debug, PartialEq, Eq)]
-struct Kept {
+struct EntryProperties {
     is_dir: bool,
     len: u64,
     mode: u32,
@@ -44,13 +44,13 @@ fn xattrs(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
 }
 
 /// All entries below a directory, by path.
-fn look(dir: &Path) -> BTreeMap<PathBuf, Kept> {
+fn look(dir: &Path) -> BTreeMap<PathBuf, EntryProperties> {
     let mut all = BTreeMap::new();
     let mut dirs = vec![dir.to_owned()];
     while let Some(at) = dirs.pop() {
         for entry in fs::read_dir(at).unwrap().map(Result::unwrap) {
             let (path, meta) = (entry.path(), entry.metadata().unwrap());
-            let kept = Kept {
+            let kept = EntryProperties {
                 is_dir: meta.is_dir(),
                 len: if meta.is_dir() { 0 } else { meta.len() },
                 mode: meta.mode() & 0o7777,
@@ -165,7 +165,7 @@ fn count(view: &Value, name: &str) -> u64 {
 fn import_all(
     cluster: &Cluster,
     arguments: &[String],
-    before: &BTreeMap<PathBuf, Kept>,
+    before: &BTreeMap<PathBuf, EntryProperties>,
     contents: &BTreeMap<PathBuf, Vec<u8>>,
 ) {
     let files = contents.len() as u64 - 1;
@@ -186,7 +186,7 @@ fn import_all(
         let kept_mtime = if kept.is_dir && !path.ends_with("run 1") { found.mtime } else { kept.mtime };
         assert_eq!(
             (found, found.mtime),
-            (&Kept { mtime: kept_mtime, xattrs: kept.xattrs.clone(), ..*kept }, kept_mtime),
+            (&EntryProperties { mtime: kept_mtime, xattrs: kept.xattrs.clone(), ..*kept }, kept_mtime),
             "{}",
             path.display()
         );

@@ -47,7 +47,7 @@ pub struct TreeWorker {
 }
 
 /// Remains of a worker's changes after a cut.
-pub struct Kept {
+pub struct WorkerRemains {
     /// For each number of changes that may have been kept: the earliest and the latest moment at which the log can have
     /// ended.
     pub ends: Vec<(u64, u64)>,
@@ -226,7 +226,7 @@ impl TreeWorker {
     /// Compares the tree after a power cut with every number of changes that may have been kept. The worker
     /// goes on from the found state. `cut_at` is just before the cut, `back_at` when the servers were started
     /// again.
-    pub fn after_cut(&mut self, cut_at: u64, back_at: u64) -> Result<Kept, String> {
+    pub fn after_cut(&mut self, cut_at: u64, back_at: u64) -> Result<WorkerRemains, String> {
         let view = names::scan(&self.root)?;
         if let Some(last) = self.done.pop_if(|done| done.span.answered > cut_at) {
             self.unknown = Some((last.change, last.span.answered > back_at));
@@ -253,7 +253,7 @@ impl TreeWorker {
         }
         let Some(kept) = kept else { return Err(self.explain(&view, cut_at)) };
         self.start_again(kept);
-        Ok(Kept { ends })
+        Ok(WorkerRemains { ends })
     }
 
     /// Whether a cut at `cut_at` may keep only the first `count` changes.
@@ -349,7 +349,7 @@ fn close(file: File) -> io::Result<()> {
 }
 
 /// A log has a single end: there must be a moment that fits what every worker found.
-pub fn one_end(all: &[Kept]) -> Result<(), String> {
+pub fn one_end(all: &[WorkerRemains]) -> Result<(), String> {
     let moments = all.iter().flat_map(|kept| kept.ends.iter().map(|end| end.0));
     let fits = |moment: u64| {
         all.iter().all(|kept| kept.ends.iter().any(|(from, to)| (*from..=*to).contains(&moment)))

@@ -1,7 +1,7 @@
 //! Brindle itself: one MDT and two OSTs, each on an image, two clients.
 
 use super::packages;
-use super::place::Place;
+use super::place::SystemPlace;
 use super::scale::Scale;
 use super::system::{Role, System};
 use crate::run::{Cmd, capture};
@@ -16,12 +16,12 @@ pub struct Brindle {
 }
 
 impl Brindle {
-    fn command(&self, place: &Place, args: &[&str]) -> Cmd {
+    fn command(&self, place: &SystemPlace, args: &[&str]) -> Cmd {
         place.inside(&self.program).args(args).limit_secs(DEV_SECS_MAX)
     }
 
     /// Source that a client mounts: host, port and file system.
-    fn source(&self, place: &mut Place) -> Result<String, String> {
+    fn source(&self, place: &mut SystemPlace) -> Result<String, String> {
         let dir = place.path("dev");
         let command = self.command(place, &["dev", "status", "-o", "json", "--dir", &dir]);
         let status = place.run("dev-status", command)?;
@@ -64,7 +64,7 @@ impl System for Brindle {
         2
     }
 
-    fn up(&self, place: &mut Place, scale: &Scale) -> Result<(), String> {
+    fn up(&self, place: &mut SystemPlace, scale: &Scale) -> Result<(), String> {
         let (dir, data, metadata) =
             (place.path("dev"), scale.data_bytes.to_string(), scale.metadata_bytes.to_string());
         let args =
@@ -73,14 +73,14 @@ impl System for Brindle {
         place.run("dev-up", command).map(drop)
     }
 
-    fn mount(&self, place: &mut Place, number: usize) -> Result<(), String> {
+    fn mount(&self, place: &mut SystemPlace, number: usize) -> Result<(), String> {
         let source = self.source(place)?;
         let log = place.path(&format!("client{number}.log"));
         let command = self.command(place, &["mount", "--log", &log, &source]).arg(place.client(number));
         place.run("mount", command).map(drop)
     }
 
-    fn down(&self, place: &mut Place) -> Result<(), String> {
+    fn down(&self, place: &mut SystemPlace) -> Result<(), String> {
         let dir = place.path("dev");
         if !place.dir().join("dev/state.json").exists() {
             return Ok(());

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::packages;
-use super::place::{ADDRESS, Place};
+use super::place::{ADDRESS, SystemPlace};
 use super::scale::Scale;
 use super::system::{Role, System};
 use crate::run::{Cmd, capture};
@@ -28,16 +28,16 @@ const UNITS: &[&str] = &[
 pub struct Ceph;
 
 impl Ceph {
-    fn daemon(place: &Place, program: &str) -> Cmd {
+    fn daemon(place: &SystemPlace, program: &str) -> Cmd {
         place.inside(program).args(["--conf", &place.path("ceph.conf")])
     }
 
-    fn cli(place: &mut Place, args: &[&str]) -> Result<String, String> {
+    fn cli(place: &mut SystemPlace, args: &[&str]) -> Result<String, String> {
         let command = Self::daemon(place, "ceph").args(args);
         place.run("ceph", command)
     }
 
-    fn osd(place: &mut Place, number: u32, scale: &Scale) -> Result<(), String> {
+    fn osd(place: &mut SystemPlace, number: u32, scale: &Scale) -> Result<(), String> {
         place.disk(&format!("data{number}"), scale.data_bytes)?;
         place.mkdir(&format!("data{number}/osd"))?;
         let uuid = uuid()?;
@@ -81,7 +81,7 @@ impl System for Ceph {
         2
     }
 
-    fn up(&self, place: &mut Place, scale: &Scale) -> Result<(), String> {
+    fn up(&self, place: &mut SystemPlace, scale: &Scale) -> Result<(), String> {
         place.disk("metadata", scale.metadata_bytes)?;
         for dir in ["log", "run", "metadata/mon", "metadata/mgr", "metadata/mds"] {
             place.mkdir(dir)?;
@@ -109,14 +109,14 @@ impl System for Ceph {
         })
     }
 
-    fn mount(&self, place: &mut Place, number: usize) -> Result<(), String> {
+    fn mount(&self, place: &mut SystemPlace, number: usize) -> Result<(), String> {
         // Without a pid file and a socket: the second client would refuse to start because of the first one's.
         let command =
             Self::daemon(place, "ceph-fuse").args(["--id", "admin", "--admin-socket=", "--pid-file="]);
         place.run("ceph-fuse", command.arg(place.client(number))).map(drop)
     }
 
-    fn down(&self, place: &mut Place) -> Result<(), String> {
+    fn down(&self, place: &mut SystemPlace) -> Result<(), String> {
         // Each needs the ones behind it to end in order.
         for program in ["ceph-mds", "ceph-osd", "ceph-mgr", "ceph-mon"] {
             place.end_program(program);
@@ -144,7 +144,7 @@ fn is_active(status: &str) -> bool {
     clean && osds && ranks.iter().any(|r| r["status"] == "up:active")
 }
 
-fn config(place: &Place, fsid: &str, scale: &Scale) -> String {
+fn config(place: &SystemPlace, fsid: &str, scale: &Scale) -> String {
     let dir = place.dir().display();
     let block_bytes = scale.data_bytes - SPARE_BYTES;
     format!(

@@ -1,7 +1,7 @@
 //! GlusterFS: glusterd and two bricks, files distributed over them.
 
 use super::packages;
-use super::place::{ADDRESS, Place};
+use super::place::{ADDRESS, SystemPlace};
 use super::scale::Scale;
 use super::system::{Role, System};
 use crate::run::{Cmd, capture};
@@ -32,7 +32,7 @@ const SETTINGS: [[&str; 2]; 6] = [
 pub struct Gluster;
 
 impl Gluster {
-    fn cli(place: &Place, args: &[&str]) -> Cmd {
+    fn cli(place: &SystemPlace, args: &[&str]) -> Cmd {
         let socket = format!("--glusterd-sock={}", place.path("glusterd.socket"));
         let log = format!("--log-file={}", place.path("cli.log"));
         // The program writes below the fixed directory as well.
@@ -75,7 +75,7 @@ impl System for Gluster {
         2
     }
 
-    fn up(&self, place: &mut Place, scale: &Scale) -> Result<(), String> {
+    fn up(&self, place: &mut SystemPlace, scale: &Scale) -> Result<(), String> {
         let mut bricks = Vec::new();
         for number in 0..2 {
             place.disk(&format!("data{number}"), scale.data_bytes)?;
@@ -107,7 +107,7 @@ impl System for Gluster {
         place.run("volume-start", Self::cli(place, &["volume", "start", VOLUME])).map(drop)
     }
 
-    fn mount(&self, place: &mut Place, number: usize) -> Result<(), String> {
+    fn mount(&self, place: &mut SystemPlace, number: usize) -> Result<(), String> {
         let log = format!("--log-file={}", place.path(&format!("client{number}.log")));
         let (server, volume) = (format!("--volfile-server={ADDRESS}"), format!("--volfile-id={VOLUME}"));
         let command = place.inside("glusterfs").args(["--process-name", "fuse", &server, &volume, &log]);
@@ -115,7 +115,7 @@ impl System for Gluster {
     }
 }
 
-fn volfile(place: &Place) -> String {
+fn volfile(place: &SystemPlace) -> String {
     format!(
         "volume management\n    type mgmt/glusterd\n    option working-directory {lib}\n    option run-directory {run}\n    \
          option glusterd-sockfile {socket}\n    option transport-type socket\n    \

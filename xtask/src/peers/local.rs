@@ -1,7 +1,7 @@
 //! Yardsticks of this machine: ext4 on a loop device and on the root disk, and libfuse's passthrough over the former.
 
 use super::packages;
-use super::place::Place;
+use super::place::SystemPlace;
 use super::scale::Scale;
 use super::system::{Role, System};
 use crate::run::capture;
@@ -67,12 +67,12 @@ impl System for Loop {
         0
     }
 
-    fn up(&self, place: &mut Place, scale: &Scale) -> Result<(), String> {
+    fn up(&self, place: &mut SystemPlace, scale: &Scale) -> Result<(), String> {
         // The disk takes the place of a client's mount point.
         place.disk("client0", scale.data_bytes).map(drop)
     }
 
-    fn mount(&self, _place: &mut Place, _number: usize) -> Result<(), String> {
+    fn mount(&self, _place: &mut SystemPlace, _number: usize) -> Result<(), String> {
         Ok(())
     }
 }
@@ -106,11 +106,11 @@ impl System for Root {
         0
     }
 
-    fn up(&self, place: &mut Place, _scale: &Scale) -> Result<(), String> {
+    fn up(&self, place: &mut SystemPlace, _scale: &Scale) -> Result<(), String> {
         place.mkdir("client0").map(drop)
     }
 
-    fn mount(&self, _place: &mut Place, _number: usize) -> Result<(), String> {
+    fn mount(&self, _place: &mut SystemPlace, _number: usize) -> Result<(), String> {
         Ok(())
     }
 }
@@ -172,7 +172,7 @@ impl System for Passthrough {
         self.by_path == (inodes + OPEN_FILES_OTHER > limit)
     }
 
-    fn up(&self, place: &mut Place, scale: &Scale) -> Result<(), String> {
+    fn up(&self, place: &mut SystemPlace, scale: &Scale) -> Result<(), String> {
         place.disk("data0", scale.data_bytes)?;
         let path = format!("{EXAMPLES}/{}.c", self.example());
         let example = std::fs::read_to_string(&path).map_err(|e| format!("cannot read {path}: {e}"))?;
@@ -186,7 +186,7 @@ impl System for Passthrough {
         place.run("cc", place.inside("sh").args(["-c", &script])).map(drop)
     }
 
-    fn mount(&self, place: &mut Place, number: usize) -> Result<(), String> {
+    fn mount(&self, place: &mut SystemPlace, number: usize) -> Result<(), String> {
         let under = place.path("data0");
         let options = match self.by_path {
             true => format!("modules=subdir,subdir={under},allow_other"),

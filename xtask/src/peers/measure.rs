@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use brindle_bench::cpu::ProcessMemory;
 use brindle_bench::run::{Run, Sample, Unit};
 
-use super::place::Place;
+use super::place::SystemPlace;
 use super::rows::{Group, WARM_UP};
 use super::scale::Scale;
 use super::system::{self, System};
@@ -91,7 +91,7 @@ impl Figures {
 }
 
 /// A system that is up.
-pub type Up = (Box<dyn System>, Place);
+pub type Up = (Box<dyn System>, SystemPlace);
 
 /// Measures everything; stops early only when somebody asks for it.
 pub fn run(order: &Order<'_>, systems: &mut [Up], figures: &mut Figures) {
@@ -136,7 +136,7 @@ fn turn_of(
     group: &'static Group,
     repetition: u32,
     system: &dyn System,
-    place: &mut Place,
+    place: &mut SystemPlace,
     figures: &mut Figures,
 ) {
     let load = load_average();
@@ -168,7 +168,7 @@ fn measure(
     group: &Group,
     repetition: u32,
     system: &dyn System,
-    place: &mut Place,
+    place: &mut SystemPlace,
 ) -> Result<Run, String> {
     let name = format!("{}-{}-{repetition}", system.name(), group.name);
     let document = order.logs.join(format!("{name}.json"));

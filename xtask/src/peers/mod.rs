@@ -38,7 +38,7 @@ use brindle_types::units::GIB;
 use crate::Session;
 use measure::{Figures, Order, Up};
 use options::{Action, Options};
-use place::Place;
+use place::SystemPlace;
 use scale::Scale;
 use system::System;
 
@@ -63,7 +63,7 @@ pub fn run(session: &Session) -> Result<(), String> {
     let logs = session.logs().join("peers");
     if let Action::Remount(name) = &options.action {
         let system = one(name, &program)?;
-        return system::remount(system.as_ref(), &mut Place::of(system.name(), &logs.join("remount")));
+        return system::remount(system.as_ref(), &mut SystemPlace::of(system.name(), &logs.join("remount")));
     }
     let _lock = lock()?;
     match &options.action {
@@ -105,14 +105,14 @@ fn lock() -> Result<File, String> {
 /// Refuses to start where something of before is still there.
 fn nothing_there(systems: &[Box<dyn System>], logs: &std::path::Path) -> Result<(), String> {
     let there: Vec<&str> =
-        systems.iter().map(|s| s.name()).filter(|name| Place::of(name, logs).exists()).collect();
+        systems.iter().map(|s| s.name()).filter(|name| SystemPlace::of(name, logs).exists()).collect();
     if there.is_empty() {
         return Ok(());
     }
     Err(format!("still there from before: {}\n  next: cargo xtask peers --down", there.join(", ")))
 }
 
-fn start(system: &dyn System, place: &mut Place, scale: &Scale) -> Result<(), String> {
+fn start(system: &dyn System, place: &mut SystemPlace, scale: &Scale) -> Result<(), String> {
     place.make()?;
     system.up(place, scale)?;
     system::mount_all(system, place)?;
@@ -120,7 +120,7 @@ fn start(system: &dyn System, place: &mut Place, scale: &Scale) -> Result<(), St
 }
 
 /// Ends a system; an error names what had to be ended by force.
-fn end(system: &dyn System, place: &mut Place) -> Result<(), String> {
+fn end(system: &dyn System, place: &mut SystemPlace) -> Result<(), String> {
     for number in 0..system.clients() {
         // A mount that cannot be unmounted is removed below.
         let _ = place.unmount(number);
@@ -148,7 +148,7 @@ fn up(
     if system.role() == system::Role::Ours && options.binary.is_none() {
         crate::dist(session)?;
     }
-    let mut place = Place::of(system.name(), &logs);
+    let mut place = SystemPlace::of(system.name(), &logs);
     if let Err(why) = start(system, &mut place, &options.scale) {
         let ended = end(system, &mut place).err().unwrap_or_default();
         return Err(format!("{} did not start: {why}\n{ended}", system.name()));
@@ -169,7 +169,7 @@ fn down(names: &[String], program: &std::path::Path, logs: &std::path::Path) -> 
     };
     let mut said = Vec::new();
     for system in systems {
-        let mut place = Place::of(system.name(), &logs);
+        let mut place = SystemPlace::of(system.name(), &logs);
         if place.exists() {
             match end(system.as_ref(), &mut place) {
                 Ok(()) => println!("{} is down; nothing of it stays", system.name()),
@@ -224,7 +224,7 @@ fn whole_run(
     let mut running = Running { systems: Vec::new() };
     for system in wanted {
         println!("starting {}: {}", system.name(), system.version());
-        let mut place = Place::of(system.name(), &logs);
+        let mut place = SystemPlace::of(system.name(), &logs);
         let started = start(system.as_ref(), &mut place, &options.scale);
         let (name, ours) = (system.name(), system.role() == system::Role::Ours);
         running.systems.push((system, place));
@@ -272,7 +272,7 @@ fn whole_run(
 /// Refuses to fill the disk. Images are sparse and trimmed after use; CephFS keeps what it once had.
 fn need_room(scale: &Scale) -> Result<(), String> {
     let needed = 2 * (2 * scale.data_bytes + scale.metadata_bytes);
-    let dir = Place::base().parent().map(PathBuf::from).unwrap_or_default();
+    let dir = SystemPlace::base().parent().map(PathBuf::from).unwrap_or_default();
     let (free, _) = brindle_bench::site::free(&dir).map_err(|fault| fault.to_string())?;
     if free >= needed {
         return Ok(());

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::packages;
-use super::place::{ADDRESS, Place};
+use super::place::{ADDRESS, SystemPlace};
 use super::scale::Scale;
 use super::system::{Role, System};
 use crate::run::capture;
@@ -22,7 +22,7 @@ pub struct MooseFs {
 }
 
 impl MooseFs {
-    fn master_config(&self, place: &Place) -> String {
+    fn master_config(&self, place: &SystemPlace) -> String {
         format!(
             "{COMMON}DATA_PATH = {data}\nEXPORTS_FILENAME = {exports}\nTOPOLOGY_FILENAME = {topology}\n\
              MATOML_LISTEN_HOST = {ADDRESS}\nMATOCS_LISTEN_HOST = {ADDRESS}\nMATOCL_LISTEN_HOST = {ADDRESS}\n\
@@ -33,7 +33,7 @@ impl MooseFs {
         )
     }
 
-    fn chunk_config(&self, place: &Place, number: u16) -> String {
+    fn chunk_config(&self, place: &SystemPlace, number: u16) -> String {
         format!(
             "{COMMON}DATA_PATH = {data}\nHDD_CONF_FILENAME = {disks}\nHDD_FSYNC_BEFORE_CLOSE = {sync}\n\
              MASTER_HOST = {ADDRESS}\nBIND_HOST = {ADDRESS}\nCSSERV_LISTEN_HOST = {ADDRESS}\nCSSERV_LISTEN_PORT = {port}\n",
@@ -85,7 +85,7 @@ impl System for MooseFs {
         2
     }
 
-    fn up(&self, place: &mut Place, scale: &Scale) -> Result<(), String> {
+    fn up(&self, place: &mut SystemPlace, scale: &Scale) -> Result<(), String> {
         place.disk("metadata", scale.metadata_bytes)?;
         let data = place.mkdir("metadata/mfs")?;
         std::fs::copy(EMPTY, data.join("metadata.mfs")).map_err(|e| format!("cannot copy {EMPTY}: {e}"))?;
@@ -107,16 +107,16 @@ impl System for MooseFs {
         Ok(())
     }
 
-    fn mount(&self, place: &mut Place, number: usize) -> Result<(), String> {
+    fn mount(&self, place: &mut SystemPlace, number: usize) -> Result<(), String> {
         let command =
             place.inside("mfsmount").arg(place.client(number)).args(["-H", ADDRESS, "-o", "mfsnice=0"]);
         place.run("mfsmount", command).map(drop)
     }
 
-    fn mounted(&self, place: &mut Place) -> Result<(), String> {
+    fn mounted(&self, place: &mut SystemPlace) -> Result<(), String> {
         let (client, disk) = (place.client(0), place.dir().join("data0"));
         place.wait("both chunkservers report their room", REPORT_PATIENCE, |_| {
-            Place::room(&client) > Place::room(&disk)
+            SystemPlace::room(&client) > SystemPlace::room(&disk)
         })?;
         let command = place.inside("mfssettrashtime").arg("0").arg(place.client(0));
         place.run("mfssettrashtime", command).map(drop)

@@ -1,7 +1,7 @@
 //! Place of one system while it is measured: a directory with its images, mounts and logs, and a network
 //! namespace with its processes.
 //!
-//! Invariant: everything of a system is below its directory or in its namespace, so that [`Place::clear`] finds all of it,
+//! Invariant: everything of a system is below its directory or in its namespace, so that [`SystemPlace::clear`] finds all of it,
 //! also what an earlier run left that was killed.
 
 use std::os::unix::fs::MetadataExt;
@@ -34,18 +34,18 @@ const SETTLED_TICKS: u64 = 5;
 const POLL: Duration = Duration::from_millis(50);
 
 /// The place of one system.
-pub struct Place {
+pub struct SystemPlace {
     dir: PathBuf,
     namespace: String,
     logs: PathBuf,
     log_number: u32,
 }
 
-impl Place {
+impl SystemPlace {
     /// Place of the system called `name`; nothing is made yet.
-    pub fn of(name: &str, logs: &Path) -> Place {
+    pub fn of(name: &str, logs: &Path) -> SystemPlace {
         let (dir, namespace) = (Path::new(BASE).join(name), format!("brindle-peers-{name}"));
-        Place { dir, namespace, logs: logs.join(name), log_number: 0 }
+        SystemPlace { dir, namespace, logs: logs.join(name), log_number: 0 }
     }
 
     /// The directory that holds those of all systems.
@@ -142,7 +142,7 @@ impl Place {
         &mut self,
         what: &str,
         limit: Duration,
-        mut done: impl FnMut(&mut Place) -> bool,
+        mut done: impl FnMut(&mut SystemPlace) -> bool,
     ) -> Result<(), String> {
         let since = Instant::now();
         while !done(self) {
@@ -327,7 +327,7 @@ mod tests {
     #[test]
     fn places_are_apart() {
         let logs = Path::new("logs");
-        let (a, b) = (Place::of("moosefs", logs), Place::of("moosefs-shipped", logs));
+        let (a, b) = (SystemPlace::of("moosefs", logs), SystemPlace::of("moosefs-shipped", logs));
         assert_ne!(a.dir, b.dir);
         assert!(!b.dir.starts_with(&a.dir));
         assert_eq!(a.client(1), a.dir.join("client1"));

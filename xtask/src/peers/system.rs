@@ -1,6 +1,6 @@
 //! Abilities of every system that is measured.
 
-use super::place::Place;
+use super::place::SystemPlace;
 use super::scale::Scale;
 
 /// A file system, with all that it needs to run on this machine alone.
@@ -29,18 +29,18 @@ pub trait System {
     }
 
     /// Starts everything but the clients.
-    fn up(&self, place: &mut Place, scale: &Scale) -> Result<(), String>;
+    fn up(&self, place: &mut SystemPlace, scale: &Scale) -> Result<(), String>;
 
     /// Mounts a client at its mount point, which is there and empty.
-    fn mount(&self, place: &mut Place, number: usize) -> Result<(), String>;
+    fn mount(&self, place: &mut SystemPlace, number: usize) -> Result<(), String>;
 
     /// Work to do once, when the clients are mounted.
-    fn mounted(&self, _place: &mut Place) -> Result<(), String> {
+    fn mounted(&self, _place: &mut SystemPlace) -> Result<(), String> {
         Ok(())
     }
 
     /// Ends what should not be ended by a signal alone; clients are unmounted already.
-    fn down(&self, _place: &mut Place) -> Result<(), String> {
+    fn down(&self, _place: &mut SystemPlace) -> Result<(), String> {
         Ok(())
     }
 
@@ -66,12 +66,12 @@ pub enum Role {
 }
 
 /// Mounts all clients for the first time, each only when the one before works.
-pub fn mount_all(system: &dyn System, place: &mut Place) -> Result<(), String> {
+pub fn mount_all(system: &dyn System, place: &mut SystemPlace) -> Result<(), String> {
     for number in 0..system.clients() {
         place.mkdir(&format!("client{number}"))?;
         system.mount(place, number)?;
         let at = place.client(number);
-        place.wait(&format!("{} has room", at.display()), ROOM_PATIENCE, |_| Place::room(&at) > 0)?;
+        place.wait(&format!("{} has room", at.display()), ROOM_PATIENCE, |_| SystemPlace::room(&at) > 0)?;
     }
     Ok(())
 }
@@ -80,7 +80,7 @@ pub fn mount_all(system: &dyn System, place: &mut Place) -> Result<(), String> {
 const ROOM_PATIENCE: std::time::Duration = std::time::Duration::from_secs(90);
 
 /// Unmounts all clients and mounts them again: their caches are empty then.
-pub fn remount(system: &dyn System, place: &mut Place) -> Result<(), String> {
+pub fn remount(system: &dyn System, place: &mut SystemPlace) -> Result<(), String> {
     if !place.exists() {
         return Err(format!("{0} is not up\n  next: cargo xtask peers --up {0}", system.name()));
     }
@@ -90,6 +90,6 @@ pub fn remount(system: &dyn System, place: &mut Place) -> Result<(), String> {
 }
 
 /// The directory that is measured through each client.
-pub fn measured(system: &dyn System, place: &Place) -> Vec<std::path::PathBuf> {
+pub fn measured(system: &dyn System, place: &SystemPlace) -> Vec<std::path::PathBuf> {
     (0..system.clients().max(1)).map(|number| place.client(number)).collect()
 }

@@ -21,7 +21,7 @@ use crate::run::interrupted;
 use crate::{Session, setup};
 use place::Running;
 use report::Figure;
-use rows::{PLACES, Place};
+use rows::{HostCluster, PLACES};
 
 const USAGE: &str = "usage: cargo xtask seeds [--quick] [--release] [PLACE...]";
 
@@ -60,7 +60,7 @@ pub fn run(session: &Session) -> Result<(), String> {
 fn measure(
     session: &Session,
     program: &Path,
-    place: &'static Place,
+    place: &'static HostCluster,
     seconds: u32,
 ) -> Result<Vec<Figure>, String> {
     let running = Running::up(session, place, program)?;

@@ -10,7 +10,7 @@ use brindle_bench::run::{Run, Unit};
 use serde_json::Value;
 
 use super::report::Figure;
-use super::rows::{Load, Place, Row, Work};
+use super::rows::{HostCluster, Load, Row, Work};
 use crate::Session;
 use crate::run::Cmd;
 
@@ -42,7 +42,7 @@ struct Host {
 /// A place that runs.
 pub struct Running<'a> {
     session: &'a Session,
-    place: &'static Place,
+    place: &'static HostCluster,
     dir: PathBuf,
     logs: PathBuf,
     program: PathBuf,
@@ -54,7 +54,7 @@ impl Running<'_> {
     /// Starts the hosts and mounts the file system on all clients.
     pub fn up<'a>(
         session: &'a Session,
-        place: &'static Place,
+        place: &'static HostCluster,
         program: &Path,
     ) -> Result<Running<'a>, String> {
         let dir = session.root.join("target").join(format!("seeds-{}", place.name));

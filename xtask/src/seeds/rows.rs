@@ -6,7 +6,7 @@ pub const SECONDS: u32 = 12;
 pub const SECONDS_QUICK: u32 = 3;
 
 /// A cluster of hosts.
-pub struct Place {
+pub struct HostCluster {
     /// Name on the command line.
     pub name: &'static str,
     /// The document, and what stands for what.
@@ -97,8 +97,8 @@ const fn only(words: &'static str) -> Option<Said> {
 use Work::{CutRail, FilePerProcess, Random, SharedFile};
 
 /// Places, in the order in which they are measured.
-pub const PLACES: &[Place] = &[
-    Place {
+pub const PLACES: &[HostCluster] = &[
+    HostCluster {
         name: "beegfs",
         about: "BeeGFS on 11 links of 12.4 GB/s, 32 clients; here 11 servers and 12 clients with 12.4 MB/s each (1:1000)",
         oss: 11,
@@ -129,7 +129,7 @@ pub const PLACES: &[Place] = &[
             },
         ],
     },
-    Place {
+    HostCluster {
         name: "gsi",
         about: "GSI's 10 OSS with 1 Gbit each; here 10 servers and 20 clients with 92 Mbit/s each (1:10)",
         oss: 10,
@@ -155,7 +155,7 @@ pub const PLACES: &[Place] = &[
             },
         ],
     },
-    Place {
+    HostCluster {
         name: "gsi-rails",
         about: "GSI's two bonded 1 Gbit links of one OSS; here two links of 92 Mbit/s (1:10)",
         oss: 1,
@@ -176,7 +176,7 @@ pub const PLACES: &[Place] = &[
             },
         ],
     },
-    Place {
+    HostCluster {
         name: "dell",
         about: "Dell's three QDR links, some 12 GB/s, up to 64 clients; here 3 servers with 4 MB/s each and 8 clients (1:1000)",
         oss: 3,
@@ -197,7 +197,7 @@ pub const PLACES: &[Place] = &[
             },
         ],
     },
-    Place {
+    HostCluster {
         name: "dac",
         about: "the Data Accelerator's servers with 25 GB/s each, 8 clients with 12.4; here 1, 2 and 4 servers with 25 MB/s (1:1000)",
         oss: 4,

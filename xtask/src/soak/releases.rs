@@ -30,7 +30,8 @@ fn earlier(soak: &Soak<'_>) -> Result<PathBuf, String> {
 /// The sources of the release before, out of the history.
 fn unpack(soak: &Soak<'_>, source: &Path) -> Result<(), String> {
     std::fs::create_dir_all(source).map_err(|e| format!("cannot create {}: {e}", source.display()))?;
-    let script = format!("set -e; git archive {EARLIER_COMMIT} | tar --extract --directory '{}'", source.display());
+    let script =
+        format!("set -e; git archive {EARLIER_COMMIT} | tar --extract --directory '{}'", source.display());
     let unpack = Cmd::new("bash").args(["-o", "pipefail", "-c", &script]).dir(&soak.session.root);
     let unpacked = unpack.limit_secs(600).run(&soak.log("releases-unpack.log"));
     if unpacked.ok() {
@@ -45,7 +46,17 @@ pub(super) fn run(soak: &Soak<'_>) -> Report {
         Ok(program) => program,
         Err(why) => return Report::check("releases", Err(why)),
     };
-    let args = ["test", "--release", "--workspace", "--test", "faults", "--", "--ignored", "--nocapture", "releases"];
+    let args = [
+        "test",
+        "--release",
+        "--workspace",
+        "--test",
+        "faults",
+        "--",
+        "--ignored",
+        "--nocapture",
+        "releases",
+    ];
     let cargo = soak.cargo(&args).env("BRINDLE_EARLIER_BIN", &earlier);
     let done = cargo.limit_secs(FAULT_RUN_SECS_MAX).run(&soak.log("releases.log"));
     let mut report = libtest::parse(&done.output());

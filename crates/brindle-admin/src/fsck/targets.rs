@@ -17,9 +17,9 @@ pub struct Target {
 }
 
 /// The targets to check.
-pub struct Found(Vec<Target>);
+pub struct CheckedTargets(Vec<Target>);
 
-impl Found {
+impl CheckedTargets {
     /// Whether there is nothing to check.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -46,7 +46,7 @@ impl Found {
 }
 
 /// Reads the superblock of each directory; what is wrong with one is a finding.
-pub fn find(disk: &dyn Disk, dirs: &[String], report: &mut Report) -> Result<Found> {
+pub fn find(disk: &dyn Disk, dirs: &[String], report: &mut Report) -> Result<CheckedTargets> {
     let mut targets: Vec<Target> = Vec::new();
     for dir in dirs {
         let dir = dir.clone();
@@ -66,7 +66,7 @@ pub fn find(disk: &dyn Disk, dirs: &[String], report: &mut Report) -> Result<Fou
     targets.sort_by_key(|t| t.superblock.target);
     together(&targets)?;
     report.targets = targets.iter().map(|t| t.name.clone()).collect();
-    Ok(Found(targets))
+    Ok(CheckedTargets(targets))
 }
 
 /// Refuses targets of several file systems.

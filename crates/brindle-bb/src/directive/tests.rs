@@ -15,7 +15,7 @@ fn the_job_of_the_seed_is_read() {
     let transfer = |outside: &str| Transfer {
         entry: Entry::Directory,
         outside: outside.to_owned(),
-        place: Place::Striped,
+        place: CopyEnd::Striped,
         inside: "data".to_owned(),
     };
     assert_eq!(request.stage_in, [transfer("/home/user/data-in/")]);
@@ -177,10 +177,10 @@ fn persistent_buffers_and_private_directories_are_read() {
     assert_eq!(request.create, [CreateRequest { name, bytes: 2 << 30, pool: None, group }]);
     assert_eq!((request.destroy, request.persistent), (vec!["old".to_owned()], vec!["my-data".to_owned()]));
     assert_eq!(request.access, Access::StripedPrivate);
-    assert_eq!(request.stage_in[0].place, Place::Persistent("my-data".to_owned()));
+    assert_eq!(request.stage_in[0].place, CopyEnd::Persistent("my-data".to_owned()));
     assert_eq!(
         (&request.stage_in[0].inside, &request.stage_out[0].place),
-        (&"in/a".to_owned(), &Place::Striped)
+        (&"in/a".to_owned(), &CopyEnd::Striped)
     );
     assert_eq!(parse("#DW jobdw capacity=1GiB access_mode=private").unwrap().access, Access::Private);
 }

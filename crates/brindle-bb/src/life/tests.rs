@@ -3,7 +3,7 @@
 use std::collections::{HashSet, VecDeque};
 
 use super::*;
-use crate::directive::{Entry, Place};
+use crate::directive::{CopyEnd, Entry};
 
 /// Most steps to any goal.
 const STEPS_MAX: usize = 8;
@@ -13,7 +13,7 @@ fn slice(bytes: u64) -> Slice {
 }
 
 fn buffer(stages: bool) -> Buffer {
-    let (place, outside, inside) = (Place::Striped, "/x".to_owned(), "x".to_owned());
+    let (place, outside, inside) = (CopyEnd::Striped, "/x".to_owned(), "x".to_owned());
     let transfer = Transfer { entry: Entry::File, outside, place, inside };
     let transfers = if stages { vec![transfer] } else { Vec::new() };
     Buffer {

@@ -1,6 +1,6 @@
 //! Tests of the directory cache, with answers in every order.
 
-use brindle_wire::cache_updates::{Covered, InodeNews, NameNews};
+use brindle_wire::cache_updates::{Covered, InodeUpdate, NameUpdate};
 use brindle_wire::mds::readdir::{DirEntry, ReaddirResp};
 use tokio::sync::oneshot;
 
@@ -22,16 +22,16 @@ fn leased(dir: Ino, at: u64, is_new: bool) -> CacheUpdates {
 }
 
 fn name(dir: Ino, name: &str, to: Lead, at: u64) -> CacheUpdates {
-    CacheUpdates { names: vec![NameNews { dir, name: name.into(), to, at }], ..CacheUpdates::default() }
+    CacheUpdates { names: vec![NameUpdate { dir, name: name.into(), to, at }], ..CacheUpdates::default() }
 }
 
 fn inode(ino: Ino, size_bytes: u64, by: Ino, at: u64) -> CacheUpdates {
     let known = Some(Covered { attr: attr(ino, size_bytes), by });
-    CacheUpdates { inodes: vec![InodeNews { ino, at, known }], ..CacheUpdates::default() }
+    CacheUpdates { inodes: vec![InodeUpdate { ino, at, known }], ..CacheUpdates::default() }
 }
 
 fn gone(ino: Ino, at: u64) -> CacheUpdates {
-    CacheUpdates { inodes: vec![InodeNews { ino, at, known: None }], ..CacheUpdates::default() }
+    CacheUpdates { inodes: vec![InodeUpdate { ino, at, known: None }], ..CacheUpdates::default() }
 }
 
 fn listing(entries: &[DirEntry], end: bool) -> ReaddirResp {

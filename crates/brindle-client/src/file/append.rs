@@ -21,11 +21,11 @@ use crate::rope::Rope;
 use crate::{Client, Ctx};
 
 /// The place of an append at our own end; given up when dropped.
-struct Place<'a> {
+struct AppendPosition<'a> {
     inode: &'a Inode,
 }
 
-impl Drop for Place<'_> {
+impl Drop for AppendPosition<'_> {
     fn drop(&mut self) {
         self.inode.lock().appending = None;
         self.inode.quiet.notify_waiters();
@@ -66,7 +66,7 @@ impl Client {
         // An append that is not buffered has its place as soon as it begins.
         if write.may_wait()
             && let Ok(_one_appends) = inode.append.try_write()
-            && self.put_behind(handle, write_behind::Place::End, &write.data, write.rights(ctx))
+            && self.put_behind(handle, write_behind::WritePosition::End, &write.data, write.rights(ctx))
         {
             return Ok(len_bytes);
         }
@@ -148,7 +148,7 @@ impl Client {
                 state.appending = Some(end);
                 start..end
             };
-            let place = Place { inode };
+            let place = AppendPosition { inode };
             let snapshot = match self.snapshot(inode).await {
                 Ok(snapshot) => snapshot,
                 Err(fault) => return or_short(done, Some(Err(fault))),

@@ -22,7 +22,7 @@ use super::{RPC_BYTES_MAX, Tries, try_gather};
 use crate::Client;
 use crate::handles::Handle;
 use crate::inodes::{Hold, Inode, LayoutSnapshot, ReadGuard};
-use crate::readahead::{Coming, Fetched, Found, Reader};
+use crate::readahead::{Coming, Fetched, ReadState, Reader};
 
 /// Zeros that holes are read from.
 static ZEROS: [u8; 256 << 10] = [0; 256 << 10];
@@ -207,17 +207,17 @@ impl Client {
                     chunks.add(handle.number, &mut follow, seen, wanted, coming);
                     added = true;
                 }
-                if added && matches!(found, Found::Nothing) {
+                if added && matches!(found, ReadState::Nothing) {
                     found = chunks.find(handle.number, &mut follow, seen, &range);
                 }
-                let at = if matches!(found, Found::Coming(_)) { range.start } else { range.end };
+                let at = if matches!(found, ReadState::Coming(_)) { range.start } else { range.end };
                 chunks.reads(handle.number, &follow, at, self.seams.now());
                 found
             };
             match found {
-                Found::Bytes(pieces) => return Ok(pieces),
-                Found::Coming(bytes) => drop(bytes.await),
-                Found::Nothing => break,
+                ReadState::Bytes(pieces) => return Ok(pieces),
+                ReadState::Coming(bytes) => drop(bytes.await),
+                ReadState::Nothing => break,
             }
         }
         self.fetch(inode, snapshot, range, false).await

@@ -10,7 +10,7 @@ use brindle_targets::{Identity, Options};
 use brindle_types::{Code, Fault, ObjectId, Pair, SessionId};
 use brindle_wire::mds::invalidate::{Holders, InvalidateReq};
 use brindle_wire::oss::write::{Claim, WriteReq, room_bytes};
-use brindle_wire::oss::{ChangeResp, Marks, Told};
+use brindle_wire::oss::{AcknowledgedMarks, ChangeResp, Marks};
 use bytes::Bytes;
 
 use super::read::split;
@@ -26,7 +26,7 @@ pub(crate) struct Met {
     /// OSTs that know only from now on who holds pages of an object: all such pages must go, wherever the change was.
     everybody: bool,
     /// Confirmations for the OSTs when those pages are gone, by OST.
-    takings: Vec<(u16, Told)>,
+    takings: Vec<(u16, AcknowledgedMarks)>,
 }
 
 impl Met {
@@ -38,14 +38,19 @@ impl Met {
             Marks::Unknown => self.everybody = true,
         }
         let (offset, len_bytes) = (part.object_offset, part.len_bytes);
-        let told = answer.takings.into_iter().map(|taking| Told { object, taking, offset, len_bytes });
+        let told =
+            answer.takings.into_iter().map(|taking| AcknowledgedMarks { object, taking, offset, len_bytes });
         self.takings.extend(told.map(|told| (part.ost, told)));
     }
 
     /// Notes that the pages are gone; `all`: every page of the file.
-    fn told(takings: Vec<(u16, Told)>, all: bool) -> impl Iterator<Item = (u16, Told)> {
-        let widest =
-            move |told: Told| if all { Told { offset: 0, len_bytes: u64::MAX, ..told } } else { told };
+    fn told(
+        takings: Vec<(u16, AcknowledgedMarks)>,
+        all: bool,
+    ) -> impl Iterator<Item = (u16, AcknowledgedMarks)> {
+        let widest = move |told: AcknowledgedMarks| {
+            if all { AcknowledgedMarks { offset: 0, len_bytes: u64::MAX, ..told } } else { told }
+        };
         takings.into_iter().map(move |(ost, told)| (ost, widest(told)))
     }
 
@@ -305,7 +310,7 @@ impl Client {
         &self,
         inode: &Inode,
         request: &InvalidateReq,
-        takings: Vec<(u16, Told)>,
+        takings: Vec<(u16, AcknowledgedMarks)>,
     ) -> Result<(), Fault> {
         let told = self.mds.ask(request).await.map(drop);
         let all = request.holders == Holders::AllReaders;

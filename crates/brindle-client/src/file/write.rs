@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use super::Tries;
 use super::scatter::How;
-use super::write_behind::{Place, Rights};
+use super::write_behind::{Rights, WritePosition};
 use crate::handles::Handle;
 use crate::inodes::{Inode, LayoutSnapshot};
 use crate::quota::{Bound, Growth};
@@ -93,12 +93,12 @@ impl Client {
         let end = write.offset + data.len() as u64;
         let inode = &handle.inode;
         let rights = write.rights(ctx);
-        if write.may_wait() && self.put_behind(handle, Place::At(write.offset), &data, rights) {
+        if write.may_wait() && self.put_behind(handle, WritePosition::At(write.offset), &data, rights) {
             return Ok(data.len() as u64);
         }
         if write.may_wait() && self.outgrows_mdt(inode, end) {
             self.outgrow(inode, write.offset..end).await?;
-            if self.put_behind(handle, Place::At(write.offset), &data, rights) {
+            if self.put_behind(handle, WritePosition::At(write.offset), &data, rights) {
                 return Ok(data.len() as u64);
             }
         }

@@ -43,7 +43,7 @@ const END_WAIT_MS: u64 = 30_000;
 
 /// Place of bytes in the file.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Place {
+pub(crate) enum WritePosition {
     At(u64),
     /// At the end of the file.
     End,
@@ -65,7 +65,13 @@ struct Put {
 
 impl Client {
     /// Takes bytes into the buffer, if they may be acknowledged here and now. If not, changes nothing.
-    pub(crate) fn put_behind(&self, handle: &Handle, place: Place, data: &Bytes, rights: Rights) -> bool {
+    pub(crate) fn put_behind(
+        &self,
+        handle: &Handle,
+        place: WritePosition,
+        data: &Bytes,
+        rights: Rights,
+    ) -> bool {
         if !self.config.switches.write_behind || !self.session.is_held() {
             return false;
         }
@@ -93,16 +99,16 @@ impl Client {
         &self,
         state: &mut State,
         handle: &Handle,
-        place: Place,
+        place: WritePosition,
         data: &Bytes,
         rights: Rights,
     ) -> Option<Put> {
         let snapshot = state.snapshot().filter(|snapshot| snapshot.exclusive)?;
         let len_bytes = data.len() as u64;
         let offset = match place {
-            Place::At(offset) => offset,
-            Place::End if state.size_exact() => state.size_bytes,
-            Place::End => return None,
+            WritePosition::At(offset) => offset,
+            WritePosition::End if state.size_exact() => state.size_bytes,
+            WritePosition::End => return None,
         };
         let end = offset.checked_add(len_bytes).filter(|end| *end <= FILE_SIZE_MAX_BYTES)?;
         let range = offset..end;

@@ -57,12 +57,12 @@ impl File {
             self.fetched.push(wanted.clone());
             chunks.add(handle as u64, follow, seen, wanted.clone(), fetched(wanted));
         }
-        if matches!(found, Found::Nothing) {
+        if matches!(found, ReadState::Nothing) {
             found = chunks.find(handle as u64, follow, seen, &range);
         }
         chunks.reads(handle as u64, follow, range.end, self.now);
         match found {
-            Found::Bytes(pieces) => {
+            ReadState::Bytes(pieces) => {
                 let bytes = pieces.concat();
                 assert_eq!(bytes.len() as u64, range.end - range.start);
                 assert!(
@@ -71,8 +71,8 @@ impl File {
                 );
                 true
             }
-            Found::Coming(_) => panic!("everything is there at once"),
-            Found::Nothing => false,
+            ReadState::Coming(_) => panic!("everything is there at once"),
+            ReadState::Nothing => false,
         }
     }
 
@@ -231,7 +231,7 @@ fn several_reads_of_one_handle_wait_for_the_pieces_that_are_on_their_way() {
         follow.note(&piece(n), Reader::Program);
         (follow.run, follow.step, follow.in_pieces) = (5, 2 * MIB, true);
         let found = chunks.find(0, &mut follow, Some(SEEN), &piece(n));
-        assert!(matches!(found, Found::Coming(_)));
+        assert!(matches!(found, ReadState::Coming(_)));
         chunks.reads(0, &follow, piece(n).start, Mono::default());
     }
     senders.into_iter().for_each(|sender: tokio::sync::oneshot::Sender<()>| _ = sender.send(()));
@@ -239,7 +239,7 @@ fn several_reads_of_one_handle_wait_for_the_pieces_that_are_on_their_way() {
         let coming: Vec<_> = chunks.by_start.values().map(|chunk| chunk.bytes.clone()).collect();
         coming.into_iter().for_each(|coming| _ = coming.now_or_never());
         let found = chunks.find(0, &mut follow, Some(SEEN), &piece(n));
-        assert!(matches!(found, Found::Bytes(_)), "{n}");
+        assert!(matches!(found, ReadState::Bytes(_)), "{n}");
         chunks.reads(0, &follow, piece(n).end, Mono::default());
         assert_eq!(chunks.by_start.len(), left);
     }
@@ -250,8 +250,8 @@ fn what_is_there_in_part_is_not_waited_for() {
     let (mut chunks, mut follow) = (Chunks::default(), Follow::default());
     let (_sender, receiver) = tokio::sync::oneshot::channel::<()>();
     chunks.add(0, &mut follow, SEEN, 0..MIB, receiver.map(|_| None).boxed().shared());
-    assert!(matches!(chunks.find(0, &mut follow, Some(SEEN), &(0..MIB)), Found::Coming(_)));
-    assert!(matches!(chunks.find(0, &mut follow, Some(SEEN), &(0..MIB + 1)), Found::Nothing));
+    assert!(matches!(chunks.find(0, &mut follow, Some(SEEN), &(0..MIB)), ReadState::Coming(_)));
+    assert!(matches!(chunks.find(0, &mut follow, Some(SEEN), &(0..MIB + 1)), ReadState::Nothing));
 }
 
 #[test]
@@ -293,7 +293,7 @@ fn chunks_serve_in_any_order_until_they_are_passed_or_something_changes() {
         assert_eq!(file.chunks.by_start.keys().copied().collect::<Vec<_>>(), [MIB, 2 * MIB]);
     };
     let find = |file: &mut File, seen, range| match file.chunks.find(0, &mut file.handles[0], seen, &range) {
-        Found::Bytes(pieces) => Some(pieces.iter().map(Bytes::len).sum::<usize>()),
+        ReadState::Bytes(pieces) => Some(pieces.iter().map(Bytes::len).sum::<usize>()),
         _ => None,
     };
     prepare(&mut file);
@@ -360,10 +360,10 @@ fn what_is_on_its_way_is_waited_for_and_what_could_not_be_read_is_asked_for_agai
     let coming = receiver.map(|_| None).boxed().shared();
     chunks.add(0, &mut follow, SEEN, 0..MIB, coming);
     let found = chunks.find(0, &mut follow, Some(SEEN), &(0..100));
-    let Found::Coming(found) = found else { panic!("it is on its way") };
+    let ReadState::Coming(found) = found else { panic!("it is on its way") };
     sender.send(()).expect("somebody waits");
     assert!(found.now_or_never().expect("it has come").is_none());
-    assert!(matches!(chunks.find(0, &mut follow, Some(SEEN), &(0..100)), Found::Nothing));
+    assert!(matches!(chunks.find(0, &mut follow, Some(SEEN), &(0..100)), ReadState::Nothing));
     assert!(chunks.by_start.is_empty() && follow.patience > PATIENCE_MIN, "it is not tried again at once");
 }
 

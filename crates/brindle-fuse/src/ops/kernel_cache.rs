@@ -79,7 +79,7 @@ impl Moment {
 
 /// A name that a thread has asked for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Found {
+pub(crate) struct LookedUpName {
     pub tid: u32,
     /// The directory.
     pub parent: Ino,
@@ -91,7 +91,7 @@ pub(crate) struct Found {
 
 /// The part of an answer that the kernel may keep.
 #[derive(Debug, Default)]
-pub(crate) struct Kept {
+pub(crate) struct CacheableAnswer {
     /// Attributes, and how long.
     pub attr: Option<(Attr, Duration)>,
     /// Lifetime of the name.
@@ -213,7 +213,12 @@ impl KernelCacheState {
     }
 
     /// The part of the answer about a name that was found that the kernel may keep. `named`: for how many milliseconds the name is sure to lead there, if that is known.
-    pub fn by_name(&self, found: Found, lasting: Lasting, named: &dyn Fn() -> Option<u64>) -> Kept {
+    pub fn by_name(
+        &self,
+        found: LookedUpName,
+        lasting: Lasting,
+        named: &dyn Fn() -> Option<u64>,
+    ) -> CacheableAnswer {
         let is_dir = found.kind == FileType::Directory;
         let is_habit = self.0.lock().is_habit(&found);
         let lasts = || named().is_some_and(|left_ms| left_ms >= LEASE_LEFT_MS);
@@ -226,16 +231,18 @@ impl KernelCacheState {
             name_in: keeps_name.then_some(found.parent),
         };
         if !(keeps_name || keeps_attr) {
-            return Kept::default();
+            return CacheableAnswer::default();
         }
-        let Some((what, given)) = self.0.lock().answer(&found, what) else { return Kept::default() };
+        let Some((what, given)) = self.0.lock().answer(&found, what) else {
+            return CacheableAnswer::default();
+        };
         let name = if what.name_in.is_some() && lasts() { A_TICK } else { Duration::ZERO };
         let attr = lasting(found.ino).filter(|_| keeps_attr);
         let attr = attr.and_then(|(attr, left_ms)| match is_dir {
             true => Some((attr, Duration::from_millis(left_ms))),
             false => (left_ms >= LEASE_LEFT_MS).then_some((attr, A_TICK)),
         });
-        Kept { attr, name, given: Some(given) }
+        CacheableAnswer { attr, name, given: Some(given) }
     }
 
     /// The thread asks for something new, so it has taken in what it was answered; or it will never do so.
@@ -346,7 +353,7 @@ fn note_habit<K: Ord>(habits: &mut BTreeMap<K, Moment>, who: K, now: Moment) {
 }
 
 impl Inner {
-    fn is_habit(&self, found: &Found) -> bool {
+    fn is_habit(&self, found: &LookedUpName) -> bool {
         let last = match found.kind {
             FileType::Directory => self.walked.get(&found.nodeid),
             _ => self.xattrs.get(&found.tid),
@@ -363,7 +370,7 @@ impl Inner {
     }
 
     /// Notes an answer: what may be kept of it, if anything.
-    fn answer(&mut self, found: &Found, mut what: What) -> Option<(What, Given)> {
+    fn answer(&mut self, found: &LookedUpName, mut what: What) -> Option<(What, Given)> {
         let now = found.now;
         what.name_in = what.name_in.filter(|dir| !self.paused.contains_key(dir));
         if self.answered.len() >= THREADS_MAX {
@@ -443,13 +450,13 @@ mod tests {
         BTreeSet::new()
     }
 
-    fn found(tid: u32, ino: Ino, nodeid: u64, ms: u64) -> Found {
+    fn found(tid: u32, ino: Ino, nodeid: u64, ms: u64) -> LookedUpName {
         let kind = if ino == F { FileType::Regular } else { FileType::Directory };
-        Found { tid, parent: P, ino, nodeid, kind, now: at(ms) }
+        LookedUpName { tid, parent: P, ino, nodeid, kind, now: at(ms) }
     }
 
     /// Time for which attributes may be kept.
-    fn attr_of(cache: &KernelCacheState, lasting: Lasting, found: Found) -> Option<Duration> {
+    fn attr_of(cache: &KernelCacheState, lasting: Lasting, found: LookedUpName) -> Option<Duration> {
         cache.by_name(found, lasting, &|| None).attr.map(|(_, kept)| kept)
     }
 

@@ -5,7 +5,7 @@ use brindle_stdx::Mono;
 use brindle_types::{Attr, Fault, FileType, Ino};
 
 use super::NOT_KEPT;
-use super::kernel_cache::{Found, Moment};
+use super::kernel_cache::{LookedUpName, Moment};
 use crate::fs::{BrindleFs, Who};
 use crate::reply::{Entry, Reply};
 use crate::request::Lookup;
@@ -39,7 +39,7 @@ pub(crate) fn found(
 ) -> Reply {
     fs.recent.found(tid, &attr, asked_at);
     let (client, kind, now) = (&fs.client, attr.kind, Moment::now(fs.client.seams()));
-    let found = Found { tid, parent: parent.0, ino: attr.ino, nodeid, kind, now };
+    let found = LookedUpName { tid, parent: parent.0, ino: attr.ino, nodeid, kind, now };
     let is_seen = || fs.node_ids.is_where_it_was(parent.0, parent.1);
     let keeps_names = client.config().switches.kernel_names;
     let lasting_name = || client.lasting_name(parent.0, name, found.ino);

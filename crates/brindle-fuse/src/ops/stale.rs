@@ -23,7 +23,7 @@ const GOOD_FOR_MS: u64 = 5_000;
 
 /// Progress of a thread that was refused with ESTALE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum RetryProgress {
     /// The thread is at the point of the refusal.
     Refused,
     /// The thread walks the path for the second time.
@@ -41,7 +41,7 @@ struct Name(u32);
 /// A thread whose last request was refused with ESTALE.
 struct Refused {
     part: Part,
-    place: Place,
+    place: RetryProgress,
     /// The name that it looked up last.
     name: Name,
     at: Mono,
@@ -49,7 +49,7 @@ struct Refused {
 
 impl Refused {
     fn walks(&mut self, name: Name) {
-        (self.place, self.name) = (Place::Walking, name);
+        (self.place, self.name) = (RetryProgress::Walking, name);
     }
 }
 
@@ -106,10 +106,10 @@ impl Stale {
         self.change(|threads| {
             let Some(refused) = threads.get_mut(&tid) else { return };
             match (part, refused.place) {
-                (Part::Step, Place::Refused | Place::Walking) => refused.walks(name),
-                (Part::Step, Place::Absent) if name == refused.name => refused.walks(name),
+                (Part::Step, RetryProgress::Refused | RetryProgress::Walking) => refused.walks(name),
+                (Part::Step, RetryProgress::Absent) if name == refused.name => refused.walks(name),
                 // The thread is in a later system call.
-                (Part::Step, _) | (Part::Act, Place::Refused) => drop(threads.remove(&tid)),
+                (Part::Step, _) | (Part::Act, RetryProgress::Refused) => drop(threads.remove(&tid)),
                 _ => {}
             }
         });
@@ -118,9 +118,9 @@ impl Stale {
     /// A thread has looked at something.
     pub fn seen(&self, tid: u32, is_dir: bool) {
         self.change(|threads| match threads.get_mut(&tid) {
-            Some(refused) if !is_dir => refused.place = Place::Arrived,
+            Some(refused) if !is_dir => refused.place = RetryProgress::Arrived,
             // The directory may be the aim of the call.
-            Some(refused) if refused.part == Part::Look => refused.place = Place::Refused,
+            Some(refused) if refused.part == Part::Look => refused.place = RetryProgress::Refused,
             _ => {}
         });
     }
@@ -131,7 +131,7 @@ impl Stale {
             return;
         }
         self.change(|threads| match threads.get_mut(&tid) {
-            Some(refused) if refused.place == Place::Walking => refused.place = Place::Absent,
+            Some(refused) if refused.place == RetryProgress::Walking => refused.place = RetryProgress::Absent,
             _ => drop(threads.remove(&tid)),
         });
     }
@@ -148,15 +148,16 @@ impl Stale {
         self.change(|threads| {
             let was = threads.remove(&tid).filter(|refused| now.ms_since(refused.at) < GOOD_FOR_MS);
             match was.map(|refused| refused.place) {
-                Some(Place::Walking) => return true,
-                Some(Place::Arrived | Place::Absent) if part == Part::Act => return true,
+                Some(RetryProgress::Walking) => return true,
+                Some(RetryProgress::Arrived | RetryProgress::Absent) if part == Part::Act => return true,
                 _ => {}
             }
             threads.retain(|_, refused| now.ms_since(refused.at) < GOOD_FOR_MS);
             if threads.len() >= THREADS_MAX {
                 threads.pop_first();
             }
-            threads.insert(tid, Refused { part, place: Place::Refused, name: Name::default(), at: now });
+            threads
+                .insert(tid, Refused { part, place: RetryProgress::Refused, name: Name::default(), at: now });
             false
         })
     }

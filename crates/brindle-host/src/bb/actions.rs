@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use brindle_bb::{Buffer, Place, Pool, Slice};
+use brindle_bb::{Buffer, CopyEnd, Pool, Slice};
 use brindle_types::{Code, Fault, Result};
 use brindle_wire::bb::MissingSlice;
 use parking_lot::Mutex;
@@ -276,8 +276,8 @@ impl<'a> Actions<'a> {
         let mut work = Vec::new();
         for transfer in transfers {
             let serial = match &transfer.place {
-                Place::Striped => buffer.serial,
-                Place::Persistent(name) => serial_of(buffer, name)?,
+                CopyEnd::Striped => buffer.serial,
+                CopyEnd::Persistent(name) => serial_of(buffer, name)?,
             };
             work.push((transfer.clone(), self.stage_mount(serial).join(GLOBAL), serial));
         }

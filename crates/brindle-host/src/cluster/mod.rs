@@ -21,7 +21,7 @@ mod up;
 
 use std::path::{Path, PathBuf};
 
-use brindle_admin::place::{DevCluster, Place};
+use brindle_admin::place::{DevCluster, FsLocation};
 use brindle_types::{Code, Fault, Nid, Result, TargetId};
 
 use crate::Host;
@@ -131,9 +131,9 @@ impl On<'_> {
     }
 
     /// The file system of the cluster.
-    fn place(&self, cluster: &Cluster) -> Place {
+    fn place(&self, cluster: &Cluster) -> FsLocation {
         let mgs = cluster.mgs().into_iter().collect();
-        Place {
+        FsLocation {
             mgs,
             fs: Some(cluster.fs.clone()),
             dev: Some(DevCluster { dir: self.dir.clone(), of_hosts: !cluster.hosts.is_empty() }),
@@ -165,7 +165,7 @@ pub fn exists(dir: &Path) -> bool {
 }
 
 /// The file system of the cluster in `dir`.
-pub fn place_of(dir: &Path) -> Result<Place> {
+pub fn place_of(dir: &Path) -> Result<FsLocation> {
     let cluster = Cluster::load(dir)?;
     crate::identity::use_dev_cluster(dir);
     if let Some(host) = cluster.hosts.first().filter(|host| host.bare) {
@@ -182,7 +182,7 @@ pub fn place_of(dir: &Path) -> Result<Place> {
             .next(format!("start it: brindle dev up --dir {}", dir.display()))
     })?;
     let dev = DevCluster { dir: dir.to_owned(), of_hosts: !cluster.hosts.is_empty() };
-    Ok(Place { mgs: vec![mgs], fs: Some(cluster.fs), dev: Some(dev) })
+    Ok(FsLocation { mgs: vec![mgs], fs: Some(cluster.fs), dev: Some(dev) })
 }
 
 /// Directories of the targets of a cluster, reachable while this lives.

@@ -41,7 +41,7 @@ use super::keeper::{self, Keeper, Lost, blocking};
 use super::patience::{Waited, wait_for};
 use crate::daemon::Shows;
 use crate::hosting::{IDLE_MS, Spoiled, Trouble, check_port, prepare, tell_and_ask, until_gone};
-use crate::service::{self, Found, How, Service};
+use crate::service::{self, How, LockedTarget, Service};
 
 /// Longest time that the MGS holds a request while there are shared targets: it hears of this host at least
 /// that often.
@@ -521,7 +521,7 @@ impl Hosting<'_> {
         keeper: &Arc<Keeper>,
     ) -> std::result::Result<(), Trouble> {
         let daemon = self.daemon;
-        let found = Found::lock(Path::new(&order.dir), &daemon.how.seams)?;
+        let found = LockedTarget::lock(Path::new(&order.dir), &daemon.how.seams)?;
         check_port(&daemon.how, order.port)?;
         let mut spoiled = Spoiled(Some(found));
         let Some(found) = spoiled.found() else { return Ok(()) };
@@ -578,7 +578,7 @@ impl Hosting<'_> {
         (order, keeper): (&SharedTarget, &Arc<Keeper>),
         release: &Latch,
         how: &How,
-        found: &Found,
+        found: &LockedTarget,
     ) -> std::result::Result<(Service, Option<Lost>), Trouble> {
         let seams = &self.daemon.how.seams;
         let mut starting = std::pin::pin!(service::start(how, found, order.port));

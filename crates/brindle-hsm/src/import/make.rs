@@ -67,7 +67,7 @@ struct Made {
 }
 
 /// Destination of a name of a file.
-struct Place {
+struct NameDestination {
     /// `None` where nothing is made.
     parent: Option<Ino>,
     path: Vec<u8>,
@@ -265,7 +265,7 @@ impl Maker {
     }
 
     /// Looks up the file that has the name.
-    async fn look(&self, path: &[u8], entry: &Entry) -> Result<Place> {
+    async fn look(&self, path: &[u8], entry: &Entry) -> Result<NameDestination> {
         let place = self.place(path);
         let parent = self.parent(&place, entry).await?;
         let there = match parent {
@@ -279,7 +279,7 @@ impl Maker {
         {
             older = Some(made);
         }
-        Ok(Place { parent, path: place, there, older })
+        Ok(NameDestination { parent, path: place, there, older })
     }
 
     /// Whether a file is one that this import has made, and nobody has written or brought back since.
@@ -299,8 +299,8 @@ impl Maker {
 
     /// Completes a file of which only a part of the names exists. If an interrupted import has given a name to a file of this very copy,
     /// that file gets the other names.
-    async fn complete(&self, entry: &Entry, places: &[Place]) -> Result<()> {
-        let missing: Vec<&Place> = places.iter().filter(|place| place.there.is_none()).collect();
+    async fn complete(&self, entry: &Entry, places: &[NameDestination]) -> Result<()> {
+        let missing: Vec<&NameDestination> = places.iter().filter(|place| place.there.is_none()).collect();
         let Some(first) = places.iter().find(|place| place.there.is_some()) else { return Ok(()) };
         if missing.is_empty() || self.wanted.dry_run {
             return Err(exists(&first.path));
@@ -340,7 +340,7 @@ impl Maker {
         }
     }
 
-    async fn make_at(&self, entry: &Entry, places: &[Place]) -> Result<()> {
+    async fn make_at(&self, entry: &Entry, places: &[NameDestination]) -> Result<()> {
         let Some((Some(parent), first)) = places.first().map(|place| (place.parent, &place.path)) else {
             return Err(Fault::new(Code::Bug).why("a file without a directory"));
         };
@@ -375,7 +375,7 @@ impl Maker {
     }
 
     /// Gives a file a name. If an older file of this import has it and is as it was made, the name passes from one to the other in one step.
-    async fn put_name(&self, made: Made, place: &Place) -> Result<()> {
+    async fn put_name(&self, made: Made, place: &NameDestination) -> Result<()> {
         let ctx = Ctx::root();
         let parent = place.parent.ok_or_else(|| Fault::new(Code::Bug).why("a name without a directory"))?;
         let name = split(&place.path).1;

@@ -43,17 +43,17 @@ impl Ways {
 }
 
 /// Message to send.
-enum Told {
+enum Notification {
     Alert(Box<Notice>),
     Quotas(QuotaReport),
 }
 
-impl Told {
+impl Notification {
     /// For the webhook.
     fn json(&self) -> String {
         let text = match self {
-            Told::Alert(notice) => serde_json::to_string(notice),
-            Told::Quotas(report) => serde_json::to_string(report),
+            Notification::Alert(notice) => serde_json::to_string(notice),
+            Notification::Quotas(report) => serde_json::to_string(report),
         };
         text.expect("plain fields always serialise")
     }
@@ -61,8 +61,8 @@ impl Told {
     /// Subject and body of a mail.
     fn words(&self) -> (String, String) {
         match self {
-            Told::Alert(notice) => alert_words(notice),
-            Told::Quotas(report) => {
+            Notification::Alert(notice) => alert_words(notice),
+            Notification::Quotas(report) => {
                 let subject = format!("[brindle {}] quotas: {} near a limit", report.fs, report.quotas.len());
                 (subject, report.text())
             }
@@ -72,7 +72,7 @@ impl Told {
 
 /// Tells alerts and reports.
 pub struct Notifier {
-    queue: Option<mpsc::Sender<Told>>,
+    queue: Option<mpsc::Sender<Notification>>,
     not_sent: Arc<Mutex<Option<String>>>,
 }
 
@@ -90,15 +90,15 @@ impl Notifier {
 
     /// Tells of an alert, soon.
     pub fn tell(&self, notice: Notice) {
-        self.send(Told::Alert(Box::new(notice)));
+        self.send(Notification::Alert(Box::new(notice)));
     }
 
     /// Sends a report, soon.
     pub fn report(&self, report: QuotaReport) {
-        self.send(Told::Quotas(report));
+        self.send(Notification::Quotas(report));
     }
 
-    fn send(&self, told: Told) {
+    fn send(&self, told: Notification) {
         let Some(queue) = &self.queue else { return };
         if let Err(e) = queue.try_send(told) {
             *self.not_sent.lock() = Some(format!("{WAITING_MAX} wait to be sent"));
@@ -112,7 +112,11 @@ impl Notifier {
     }
 }
 
-async fn send_all(ways: Ways, mut waiting: mpsc::Receiver<Told>, not_sent: Arc<Mutex<Option<String>>>) {
+async fn send_all(
+    ways: Ways,
+    mut waiting: mpsc::Receiver<Notification>,
+    not_sent: Arc<Mutex<Option<String>>>,
+) {
     while let Some(told) = waiting.recv().await {
         let mut failed = None;
         let (subject, body) = told.words();

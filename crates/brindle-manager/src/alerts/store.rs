@@ -141,7 +141,7 @@ struct File {
 type Key = (String, String);
 
 #[derive(Default)]
-struct Kept {
+struct StoredAlerts {
     file: File,
     /// Conditions that are no alerts yet: since when.
     pending: BTreeMap<Key, Mono>,
@@ -153,7 +153,7 @@ struct Kept {
 pub struct Alerts {
     path: PathBuf,
     clock: Arc<dyn Clock>,
-    kept: Mutex<Kept>,
+    kept: Mutex<StoredAlerts>,
 }
 
 impl Alerts {
@@ -176,7 +176,7 @@ impl Alerts {
                 }
             },
         };
-        Ok(Alerts { path, clock, kept: Mutex::new(Kept { file, ..Kept::default() }) })
+        Ok(Alerts { path, clock, kept: Mutex::new(StoredAlerts { file, ..StoredAlerts::default() }) })
     }
 
     /// Takes in what is wrong now. `is_whole`: nothing else is wrong; otherwise what was wrong may still be.
@@ -303,7 +303,7 @@ impl Alerts {
     }
 }
 
-impl Kept {
+impl StoredAlerts {
     /// A condition holds. Whether anything is shown otherwise than before.
     fn holds(&mut self, key: Key, condition: &Condition, now: Mono, now_s: i64) -> bool {
         let same =

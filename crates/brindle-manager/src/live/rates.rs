@@ -29,12 +29,12 @@ pub struct Rates {
 }
 
 /// Rates of all, and of each target.
-pub type Found = (Sample, BTreeMap<String, TargetRates>);
+pub type RatesByTarget = (Sample, BTreeMap<String, TargetRates>);
 
 impl Rates {
     /// The rates since the call before; `texts` has the metrics of each daemon, with its address. A daemon that was silent at the last
     /// call, or whose counters fell because it has started again, counts as idle so far.
-    pub fn since_last(&mut self, texts: &[(String, String)], seconds: f64) -> Found {
+    pub fn since_last(&mut self, texts: &[(String, String)], seconds: f64) -> RatesByTarget {
         let (mut sample, mut targets) = (Sample::default(), BTreeMap::<String, TargetRates>::new());
         let mut now = HashMap::new();
         for (daemon, text) in texts {

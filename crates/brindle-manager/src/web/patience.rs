@@ -90,14 +90,14 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Impatient<S> {
 pub struct Shares(Arc<Mutex<BTreeMap<Origin, usize>>>);
 
 /// A place; free again when dropped.
-pub struct Place {
+pub struct SharePermit {
     shares: Shares,
     origin: Origin,
 }
 
 impl Shares {
     /// A place for one more connection; `None` where its address has as many as one may have.
-    pub fn take(&self, address: IpAddr) -> Option<Place> {
+    pub fn take(&self, address: IpAddr) -> Option<SharePermit> {
         let origin = Origin::of(address);
         let mut shares = self.0.lock();
         let count = shares.entry(origin).or_default();
@@ -105,11 +105,11 @@ impl Shares {
             return None;
         }
         *count += 1;
-        Some(Place { shares: self.clone(), origin })
+        Some(SharePermit { shares: self.clone(), origin })
     }
 }
 
-impl Drop for Place {
+impl Drop for SharePermit {
     fn drop(&mut self) {
         let mut shares = self.shares.0.lock();
         if let Some(count) = shares.get_mut(&self.origin) {
@@ -156,14 +156,14 @@ mod tests {
     fn an_address_has_its_share_of_the_places() {
         let shares = Shares::default();
         let ip = |text: &str| text.parse::<IpAddr>().unwrap();
-        let mut places: Vec<Place> =
+        let mut places: Vec<SharePermit> =
             (0..OF_ADDRESS_MAX).map(|_| shares.take(ip("192.0.2.1")).unwrap()).collect();
         assert!(shares.take(ip("192.0.2.1")).is_none() && shares.take(ip("::ffff:192.0.2.1")).is_none());
         assert!(shares.take(ip("192.0.2.2")).is_some());
         places.pop();
         let again = shares.take(ip("192.0.2.1"));
         assert!(again.is_some());
-        let local: Vec<Option<Place>> =
+        let local: Vec<Option<SharePermit>> =
             (0..2 * OF_ADDRESS_MAX).map(|_| shares.take(ip("127.0.0.1"))).collect();
         assert!(local.iter().all(Option::is_some));
         drop((places, again, local));

@@ -19,7 +19,7 @@ use tower::ServiceExt as _;
 
 use super::Peer;
 use super::local::Local;
-use super::patience::{Impatient, Place, Shares};
+use super::patience::{Impatient, SharePermit, Shares};
 use super::tls::Tls;
 
 /// Connections at once; further ones wait to be accepted.
@@ -100,7 +100,7 @@ async fn connection(
     peer: SocketAddr,
     acceptor: Option<TlsAcceptor>,
     router: Router,
-    _room: (OwnedSemaphorePermit, Place),
+    _room: (OwnedSemaphorePermit, SharePermit),
 ) {
     // Live events are small, and are wanted at once.
     if let Err(e) = stream.set_nodelay(true) {

@@ -40,7 +40,7 @@ pub const LOST_ATTEMPTS_MAX: u32 = 8;
 
 /// Event in a changelog record of type HSM, with Lustre's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum HsmEvent {
     /// A copy was made.
     Archive = 0,
     /// The bytes came back.
@@ -61,7 +61,7 @@ const TOLD_SHIFT: u32 = 7;
 const TOLD_FAILED: u32 = 5;
 
 /// Puts a record into the changelog.
-pub fn tell(t: &mut Txn<'_>, told: Told, ino: Ino, cred: Option<&Cred>, is_failed: bool) {
+pub fn tell(t: &mut Txn<'_>, told: HsmEvent, ino: Ino, cred: Option<&Cred>, is_failed: bool) {
     let error = if is_failed { TOLD_FAILED } else { 0 };
     changelog::note(t, ChangeKind::Hsm, |change| {
         change.target = Some(ino);

@@ -10,7 +10,7 @@ use brindle_types::layout::Component;
 use brindle_types::{Code, Fault, Ino, Result, Stripe};
 use brindle_wire::mds::hsm::{HsmAttempt, HsmStatus};
 
-use crate::hsm::{self, Told};
+use crate::hsm::{self, HsmEvent};
 use crate::mdt::{Busy, Call, Mdt, Step, Txn};
 use crate::relocate::{copy_all, give_up_aside, round_up};
 use crate::store::hsm::State;
@@ -141,7 +141,7 @@ async fn finish(
         hsm::put_state(t, ino, State { flags: state.flags & !HSM_RELEASED, ..state });
         inode::put(t, &file)?;
         hsm::end_action(t, ino, HsmStatus::Succeeded);
-        hsm::tell(t, Told::Restore, ino, None, false);
+        hsm::tell(t, HsmEvent::Restore, ino, None, false);
         busy.clear(t);
         Ok(())
     })

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use brindle_stdx::Mono;
 use brindle_types::{Ino, SessionId};
 use brindle_wire::Op;
-use brindle_wire::cache_updates::{Covered, InodeNews, Leased, NameNews};
+use brindle_wire::cache_updates::{Covered, InodeUpdate, Leased, NameUpdate};
 
 use super::stop::{Event, SideTask, Stop};
 use super::{Call, Live};
@@ -67,11 +67,11 @@ pub(super) fn behind(live: &mut Live, call: &Call, effects: Effects, at: u64, no
                     .find(|by| leases.may_use(*by, call.session))?;
                 Some(Covered { attr, by })
             });
-            news.inodes.push(InodeNews { ino: inode.ino, at, known });
+            news.inodes.push(InodeUpdate { ino: inode.ino, at, known });
         }
         for name in effects.names {
             if leases.may_use(name.dir, call.session) {
-                news.names.push(NameNews { dir: name.dir, name: name.name, to: name.to, at });
+                news.names.push(NameUpdate { dir: name.dir, name: name.name, to: name.to, at });
             }
         }
     });

@@ -4,7 +4,7 @@ use std::ops::{Deref, DerefMut};
 
 use brindle_types::attr::Time;
 use brindle_types::{Change, FileType, Ino, Pair, Result, SessionId};
-use brindle_wire::cache_updates::{Covered, InodeNews, Leased, NameNews};
+use brindle_wire::cache_updates::{Covered, InodeUpdate, Leased, NameUpdate};
 use bytes::Bytes;
 
 use super::stop::{Event, Step, Stop};
@@ -110,7 +110,7 @@ impl<'a> Txn<'a> {
     pub fn tell_name(&self, call: &Call, dir: Ino, name: &[u8], to: Option<(Ino, FileType)>) {
         if self.live.leases.lock().may_use(dir, call.session) {
             let at = self.place();
-            call.tell(|news| news.names.push(NameNews { dir, name: name.to_vec(), to, at }));
+            call.tell(|news| news.names.push(NameUpdate { dir, name: name.to_vec(), to, at }));
         }
     }
 
@@ -130,7 +130,7 @@ impl<'a> Txn<'a> {
         if let Some(by) = by.or_else(|| inode.rights_covered_by().filter(holds)) {
             let (ino, at) = (inode.ino, self.place());
             let known = Some(Covered { attr: inode.attr(), by });
-            call.tell(|news| news.inodes.push(InodeNews { ino, at, known }));
+            call.tell(|news| news.inodes.push(InodeUpdate { ino, at, known }));
         }
         Ok(())
     }
@@ -138,7 +138,7 @@ impl<'a> Txn<'a> {
     /// Tells the caller that no lease covers the attributes of an inode.
     pub fn tell_not_covered(&self, call: &Call, ino: Ino) {
         let at = self.place();
-        call.tell(|news| news.inodes.push(InodeNews { ino, at, known: None }));
+        call.tell(|news| news.inodes.push(InodeUpdate { ino, at, known: None }));
     }
 
     /// Position in the log of the state that this batch sees.

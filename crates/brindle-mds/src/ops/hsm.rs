@@ -12,7 +12,7 @@ use brindle_wire::mds::hsm::{
     HsmUnderWay,
 };
 
-use crate::hsm::{self, RELEASED_BYTES, Told};
+use crate::hsm::{self, HsmEvent, RELEASED_BYTES};
 use crate::mdt::{Call, Event, Mdt, SideTask, Step, Stop, Txn};
 use crate::store::hsm::{Action, State};
 use crate::store::{Inode, append, inode};
@@ -187,7 +187,7 @@ fn cancel(t: &mut Txn<'_>, asked: &Asked<'_>) {
     let ino = asked.file.ino;
     if t.live().hsm.actions.contains_key(&ino) {
         hsm::end_action(t, ino, HsmStatus::Cancelled);
-        hsm::tell(t, Told::Cancel, ino, Some(asked.cred), false);
+        hsm::tell(t, HsmEvent::Cancel, ino, Some(asked.cred), false);
     }
 }
 
@@ -220,7 +220,7 @@ fn release(t: &mut Txn<'_>, asked: Asked<'_>, has_asked: &mut bool) -> Step<()> 
     file.allocated_bytes = RELEASED_BYTES;
     inode::put(t, &file)?;
     hsm::put_state(t, ino, State { flags: state.flags | HSM_RELEASED, ..state });
-    hsm::tell(t, Told::Release, ino, Some(cred), false);
+    hsm::tell(t, HsmEvent::Release, ino, Some(cred), false);
     Ok(())
 }
 
@@ -269,7 +269,7 @@ pub async fn handle_set(mdt: &Mdt, call: &Call, req: HsmSetReq) -> Result<Empty>
         let asked = Asked { flags: hsm::flags(&file, &state), file, state, cred: &req.cred };
         let state = changed(&asked, &req)?;
         hsm::put_state(t, req.ino, state);
-        hsm::tell(t, Told::State, req.ino, Some(&req.cred), false);
+        hsm::tell(t, HsmEvent::State, req.ino, Some(&req.cred), false);
         Ok(Empty {})
     })
     .await

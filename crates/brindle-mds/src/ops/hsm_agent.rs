@@ -13,7 +13,7 @@ use futures_util::future::join_all;
 
 use crate::hsm::queue::AGENTS_MAX;
 use crate::hsm::sync::{SYNC_WAIT_MS, sync_file};
-use crate::hsm::{self, AGENT_LEASE_MS, Told, restore};
+use crate::hsm::{self, AGENT_LEASE_MS, HsmEvent, restore};
 use crate::mdt::{Call, Event, Mdt, Step, Stop, Txn};
 use crate::ops::path;
 use crate::store::hsm::{Action, Running, State};
@@ -187,11 +187,11 @@ async fn fail(mdt: &Mdt, call: &Call, attempt: &HsmAttempt, fault: Fault) -> Res
     .await
 }
 
-fn told(kind: HsmKind) -> Told {
+fn told(kind: HsmKind) -> HsmEvent {
     match kind {
-        HsmKind::Archive => Told::Archive,
-        HsmKind::Restore => Told::Restore,
-        HsmKind::Remove => Told::Remove,
+        HsmKind::Archive => HsmEvent::Archive,
+        HsmKind::Restore => HsmEvent::Restore,
+        HsmKind::Remove => HsmEvent::Remove,
     }
 }
 
@@ -214,13 +214,13 @@ async fn archived(mdt: &Mdt, call: &Call, attempt: &HsmAttempt, copy: ArchivedCo
         let file = inode::get(t, ino)?;
         if let Some(fault) = unlike(&file, &action, attempt.attempt, &copy) {
             hsm::end_action(t, ino, HsmStatus::Failed(fault.clone()));
-            hsm::tell(t, Told::Archive, ino, None, true);
+            hsm::tell(t, HsmEvent::Archive, ino, None, true);
             return Ok(Some(fault));
         }
         let flags = (state.flags | HSM_ARCHIVED) & !(HSM_DIRTY | HSM_LOST);
         hsm::put_state(t, ino, State { flags, archive: action.archive, copy: Some(copy) });
         hsm::end_action(t, ino, HsmStatus::Succeeded);
-        hsm::tell(t, Told::Archive, ino, None, false);
+        hsm::tell(t, HsmEvent::Archive, ino, None, false);
         Ok(None)
     });
     refused.await?.map_or(Ok(()), Err)
@@ -257,7 +257,7 @@ async fn removed(mdt: &Mdt, call: &Call, attempt: &HsmAttempt) -> Result<()> {
         let state = hsm::state_of(t, attempt.ino)?;
         hsm::put_state(t, attempt.ino, hsm::without_copy(&state));
         hsm::end_action(t, attempt.ino, HsmStatus::Succeeded);
-        hsm::tell(t, Told::Remove, attempt.ino, None, false);
+        hsm::tell(t, HsmEvent::Remove, attempt.ino, None, false);
         Ok(())
     })
     .await

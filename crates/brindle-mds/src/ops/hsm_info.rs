@@ -4,7 +4,7 @@ use brindle_types::{HsmControl, Ino, Result};
 use brindle_wire::mds::Empty;
 use brindle_wire::mds::hsm::{ACTIONS_MAX, HsmInfoReq, HsmInfoResp, HsmStatus, HsmSwitch, HsmSwitchReq};
 
-use crate::hsm::{self, Told};
+use crate::hsm::{self, HsmEvent};
 use crate::mdt::{Call, Event, Mdt};
 use crate::store::hsm::put_control;
 
@@ -63,7 +63,7 @@ async fn purge(mdt: &Mdt, call: &Call, req: &HsmSwitchReq) -> Result<()> {
             let actions = &t.live().hsm.actions;
             for ino in some.iter().filter(|ino| actions.contains_key(ino)) {
                 hsm::end_action(t, *ino, HsmStatus::Cancelled);
-                hsm::tell(t, Told::Cancel, *ino, Some(&req.cred), false);
+                hsm::tell(t, HsmEvent::Cancel, *ino, Some(&req.cred), false);
             }
             Ok(())
         })

@@ -6,7 +6,7 @@ use brindle_wire::mds::readdir::{DirEntry, ReaddirReq, ReaddirResp};
 use crate::admission;
 use crate::mdt::{Call, Mdt, Txn};
 use crate::namespace;
-use crate::store::dirent::{self, Found};
+use crate::store::dirent::{self, ScannedEntry};
 use crate::store::inode;
 
 /// Most entries in one answer.
@@ -33,7 +33,7 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: ReaddirReq) -> Result<ReaddirRe
     .await
 }
 
-fn entry(t: &Txn<'_>, dir: Ino, found: Found, plus: bool) -> Result<DirEntry> {
+fn entry(t: &Txn<'_>, dir: Ino, found: ScannedEntry, plus: bool) -> Result<DirEntry> {
     let mut attr = None;
     if plus && found.entry.kind != FileType::Directory {
         // Each inode is read once, so skip the cache of hot inodes.

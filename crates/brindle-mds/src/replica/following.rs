@@ -8,7 +8,7 @@ use brindle_net::{ServerConn, Service, Transport};
 use brindle_stdx::{BoxFuture, Seams, watch};
 use brindle_targets::durability::TargetMode;
 use brindle_targets::replica::{Around, Follows, Links, Seat, SetMember};
-use brindle_targets::{Directory, Gate, Introduction, Member, Place, Plain, member};
+use brindle_targets::{Directory, Gate, Introduction, Member, Plain, ServedTarget, member};
 use brindle_types::{Code, Fault, Nid, Result, Role};
 use brindle_wire::Op;
 use brindle_wire::frame::{Frame, decode_body, encode_body};
@@ -133,7 +133,7 @@ pub async fn follow(config: Config, seams: Seams, transport: Arc<dyn Transport>)
         checkpointing: watch::Sender::new(false),
         broken: watch::Sender::new(None),
     });
-    let place = Place { dir, listen, rails, advertise, host, places: None };
+    let place = ServedTarget { dir, listen, rails, advertise, host, places: None };
     let member =
         Member::serve(&seams, transport, (superblock, place), (gate, targets.clone()), service.clone())
             .await?;

@@ -47,7 +47,7 @@ struct Level {
     after: Vec<u8>,
     /// Length of its own path.
     path_bytes: usize,
-    ahead: VecDeque<dirent::Found>,
+    ahead: VecDeque<dirent::ScannedEntry>,
     ahead_max: usize,
     is_read: bool,
 }

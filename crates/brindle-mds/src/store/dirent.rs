@@ -43,7 +43,7 @@ pub struct Dirent {
 
 /// An entry as a scan finds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct ScannedEntry {
     /// Place.
     pub hash: u64,
     /// Name.
@@ -76,15 +76,20 @@ pub fn is_empty(rows: &(impl Rows + ?Sized), dir: Ino) -> Result<bool> {
     Ok(rows.rows(&keys::dir(dir), None, 1)?.is_empty())
 }
 
-fn decode(key: &[u8], value: &Bytes) -> Result<Found> {
+fn decode(key: &[u8], value: &Bytes) -> Result<ScannedEntry> {
     let (_, hash, name) =
         keys::split_dirent(key).ok_or_else(|| row::damaged("directory entry", key, "short key".into()))?;
-    Ok(Found { hash, name: name.to_vec(), entry: row::decode("directory entry", key, value)? })
+    Ok(ScannedEntry { hash, name: name.to_vec(), entry: row::decode("directory entry", key, value)? })
 }
 
 /// Entries behind the cookie `after`, about `limit` of them, and whether nothing follows. A page never ends between
 /// two entries of one hash, so that the last cookie names a place that a reader can go on from.
-pub fn page(rows: &(impl Rows + ?Sized), dir: Ino, after: u64, limit: usize) -> Result<(Vec<Found>, bool)> {
+pub fn page(
+    rows: &(impl Rows + ?Sized),
+    dir: Ino,
+    after: u64,
+    limit: usize,
+) -> Result<(Vec<ScannedEntry>, bool)> {
     let prefix = keys::dir(dir);
     // Larger than every key of this hash: names are at most 255 bytes long.
     let from = (after >= COOKIE_FIRST).then(|| [&keys::dir_hash(dir, after)[..], &[0xff; 256]].concat());
@@ -107,7 +112,7 @@ pub fn behind(
     dir: Ino,
     name: &[u8],
     limit: usize,
-) -> Result<Vec<Found>> {
+) -> Result<Vec<ScannedEntry>> {
     let after = (!name.is_empty()).then(|| keys::dirent(dir, key.hash(name), name));
     let found = rows.rows(&keys::dir(dir), after.as_deref(), limit)?;
     found.iter().map(|(k, v)| decode(k, v)).collect()

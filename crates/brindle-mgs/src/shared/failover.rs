@@ -25,7 +25,7 @@ use brindle_stdx::Mono;
 use brindle_types::{Code, Fault, TargetId};
 use brindle_wire::mgs::shared::{SharedPhase, SharedState, SharedTarget};
 
-use super::listening::{Listening, Told};
+use super::listening::{Listening, StateSince};
 use crate::hosts::rows::SharedRow;
 
 /// A host whose daemon was not heard of for this long is taken for dead.
@@ -112,7 +112,7 @@ impl Situation<'_> {
     }
 
     /// The owner's report in this turn, or an earlier one about parts that it cannot get rid of: those stay whatever turn it is.
-    fn told_by_owner(&self, t: &SharedTarget) -> Option<&Told> {
+    fn told_by_owner(&self, t: &SharedTarget) -> Option<&StateSince> {
         let told = self.listening.of(&t.owner, t.target)?;
         let is_held = matches!(told.report.state, SharedState::Failed { is_held: true, .. });
         let is_of_now = told.report.turn == t.turn || (is_held && told.report.turn < t.turn);

@@ -12,7 +12,7 @@ use super::failover::{ALIVE_MS, DEAD_MS};
 
 /// A target on a host, and since when it is in its present kind of state there, without a silence in between.
 #[derive(Clone, Debug)]
-pub(crate) struct Told {
+pub(crate) struct StateSince {
     pub(crate) report: SharedReport,
     pub(crate) since: Mono,
 }
@@ -20,7 +20,7 @@ pub(crate) struct Told {
 #[derive(Clone, Debug)]
 struct Words {
     at: Mono,
-    targets: BTreeMap<TargetId, Told>,
+    targets: BTreeMap<TargetId, StateSince>,
 }
 
 /// Orders of a target, and since when its hosts are told so.
@@ -60,7 +60,7 @@ impl Listening {
             });
             same.map_or(now, |told| told.since)
         };
-        let told = |report: SharedReport| (report.target, Told { since: since(&report), report });
+        let told = |report: SharedReport| (report.target, StateSince { since: since(&report), report });
         let targets = reports.into_iter().map(told).collect();
         self.hosts.insert(host.to_owned(), Words { at: now, targets });
     }
@@ -127,7 +127,7 @@ impl Listening {
     }
 
     /// Report of a host about a target.
-    pub(crate) fn of(&self, host: &str, target: TargetId) -> Option<&Told> {
+    pub(crate) fn of(&self, host: &str, target: TargetId) -> Option<&StateSince> {
         self.hosts.get(host)?.targets.get(&target)
     }
 }

@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::FRAME_STALL_MS;
 use super::keyed::{FrameKey, TAG_BYTES, are_equal};
-use super::shared_memory::{Borrows, Place};
+use super::shared_memory::{Borrows, LentLocation};
 use crate::NetError;
 use crate::transport::FrameRx;
 
@@ -150,7 +150,7 @@ impl<R: AsyncRead + Unpin + Send> TcpRx<R> {
 
     /// Bulk that lies with the sender; checked as if it had been sent.
     async fn lent(&mut self, len: usize, header: &Header) -> Result<Bytes, NetError> {
-        let place = self.small(Place::LEN, 1).await?;
+        let place = self.small(LentLocation::LEN, 1).await?;
         let lent = self.borrows.take(&place, len).ok_or_else(|| {
             let why = format!("{len} bytes were lent that lie nowhere, or where nothing is lent");
             NetError::bad_with(Fault::new(Code::BadFrame).why(why), header.clone())

@@ -4,7 +4,7 @@
 //! Each end of a local connection begins with one byte. [`LENDS`] comes with three descriptors: the file of the sender's blocks, for
 //! reading ([`brindle_stdx::arena`]); the *loan table*, a word for each slot, which the sender sets when it lends a block and the receiver
 //! clears when it has finished with the block; and one end of a pipe, which closes when the other side has released everything of this
-//! connection, also by kill -9. A frame with [`FLAG_LENT`](brindle_wire::frame::FLAG_LENT) has a [`Place`] where its bulk would be.
+//! connection, also by kill -9. A frame with [`FLAG_LENT`](brindle_wire::frame::FLAG_LENT) has a [`LentLocation`] where its bulk would be.
 //!
 //! Only processes of the same user lend to each other: a borrower sees all blocks, and a lender could change them after they were checked,
 //! or have memory that cannot be had when it is looked at. A receiver checks checksums as always. Invariants: a lent block is used again
@@ -56,16 +56,16 @@ const SETTLE_EVERY: Duration = Duration::from_secs(1);
 /// Location of lent bulk, sent in place of the bulk.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-pub(super) struct Place {
+pub(super) struct LentLocation {
     /// Offset in the sender's file.
     offset: U64,
     /// The word of the loan table that is cleared when it is needed no more.
     slot: U32,
 }
 
-impl Place {
+impl LentLocation {
     /// Encoded bytes of a place.
-    pub const LEN: usize = size_of::<Place>();
+    pub const LEN: usize = size_of::<LentLocation>();
 }
 
 /// Loans of an end.
@@ -183,7 +183,7 @@ impl Lender {
     }
 
     /// Lends bulk; `None` if it is to be sent.
-    pub fn lend(&mut self, bulk: &[Bytes]) -> Option<Place> {
+    pub fn lend(&mut self, bulk: &[Bytes]) -> Option<LentLocation> {
         let [block] = bulk else { return None };
         if block.len() < LENT_BYTES_MIN {
             return None;
@@ -206,7 +206,7 @@ impl Lender {
             drop(self.book.ends.lock());
             self.book.begun.notify_one();
         }
-        Some(Place { offset: U64::new(offset), slot: U32::new(len_u32(slot)) })
+        Some(LentLocation { offset: U64::new(offset), slot: U32::new(len_u32(slot)) })
     }
 }
 
@@ -392,7 +392,7 @@ impl Borrows {
     /// Bulk that was lent; `None` where nothing is, or nothing can be.
     pub fn take(&self, place: &[u8], len: usize) -> Option<Bytes> {
         let shown = self.said.get()?.clone()?;
-        let place = Place::read_from_bytes(place).ok()?;
+        let place = LentLocation::read_from_bytes(place).ok()?;
         let (offset, slot) = (usize::try_from(place.offset.get()).ok()?, place.slot.get() as usize);
         let is_there = slot < SLOTS && shown.blocks.at(offset, len).is_some();
         let has_word = is_there && (slot + 1) * 4 <= shown.loan_table.len_bytes();
@@ -491,7 +491,7 @@ mod tests {
         let book = book();
         let (mut lender, borrows) = pair(book);
         let lend = |lender: &mut Lender| lender.lend(&[block(1)]);
-        let places: Vec<Place> = std::iter::from_fn(|| lend(&mut lender)).collect();
+        let places: Vec<LentLocation> = std::iter::from_fn(|| lend(&mut lender)).collect();
         assert_eq!((places.len(), lent(&lender)), (LENT_BYTES_MAX / MIB, LENT_BYTES_MAX));
         let seen = borrows.take(places[9].as_bytes(), MIB);
         drop(seen);
@@ -538,7 +538,7 @@ mod tests {
     #[test]
     fn places_that_are_none_are_refused() {
         let (_lender, borrows) = pair(book());
-        let place = |offset: u64, slot: u32| Place { offset: U64::new(offset), slot: U32::new(slot) };
+        let place = |offset: u64, slot: u32| LentLocation { offset: U64::new(offset), slot: U32::new(slot) };
         for wrong in [
             place(0, SLOTS as u32),
             place(0, u32::MAX),

@@ -11,7 +11,7 @@ use zerocopy::IntoBytes;
 
 use super::USER_TIMEOUT_S;
 use super::keyed::FrameKey;
-use super::shared_memory::{Lender, Place};
+use super::shared_memory::{Lender, LentLocation};
 use crate::NetError;
 use crate::transport::FrameTx;
 
@@ -155,7 +155,7 @@ fn pieces(
                 pieces.push(part.clone());
             }
         }
-        small.extend_from_slice(place.as_ref().map_or(&[], Place::as_bytes));
+        small.extend_from_slice(place.as_ref().map_or(&[], LentLocation::as_bytes));
         if let Some(key) = key {
             let parts = std::iter::once(&frame.body).chain(bulk).map(|part| &part[..]);
             small.extend_from_slice(&key.tag(&header, parts));

@@ -41,7 +41,7 @@ impl ReplicaRecord {
 
 /// Report of a member about itself.
 #[derive(Clone, Debug)]
-pub struct Told {
+pub struct MemberReport {
     /// Boot term of its store; 0 while it is not open.
     pub boot_term: u32,
     /// Highest epoch on its disk.
@@ -59,7 +59,7 @@ pub struct Seat {
     /// Name of this host.
     pub host: String,
     orders: watch::Sender<ReplicaSetState>,
-    told: Mutex<Told>,
+    told: Mutex<MemberReport>,
     /// Held while the record is written.
     recording: Mutex<()>,
     /// Time at which a primary was heard of last, or this process began: it may have granted a lease then.
@@ -78,7 +78,8 @@ impl Seat {
     /// The seat of a host in a set. `now`: until then an earlier process may have granted leases.
     pub fn new(host: &str, set: ReplicaSetState, now: Mono) -> Seat {
         let phase = MemberPhase::Starting;
-        let told = Told { boot_term: 0, recorded_epoch: 0, phase, resyncs: Vec::new(), mended_blocks: 0 };
+        let told =
+            MemberReport { boot_term: 0, recorded_epoch: 0, phase, resyncs: Vec::new(), mended_blocks: 0 };
         Seat {
             host: host.to_owned(),
             orders: watch::Sender::new(set),
@@ -141,12 +142,12 @@ impl Seat {
     }
 
     /// Present report of the member.
-    pub fn told(&self) -> Told {
+    pub fn told(&self) -> MemberReport {
         self.told.lock().clone()
     }
 
     /// Changes the member's report.
-    pub fn tell(&self, change: impl FnOnce(&mut Told)) {
+    pub fn tell(&self, change: impl FnOnce(&mut MemberReport)) {
         change(&mut self.told.lock());
     }
 

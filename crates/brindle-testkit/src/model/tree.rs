@@ -48,7 +48,7 @@ pub struct Model {
 type Res<T> = Result<T, i32>;
 
 /// Last entry of a path: the directory, the last name, and the inode if there is one.
-struct Place {
+struct LastEntry {
     dir: u64,
     name: String,
     ino: Option<u64>,
@@ -277,20 +277,20 @@ impl Model {
     }
 
     /// Walks to the last name. With `follow`, a symbolic link there is followed.
-    fn place(&self, path: &str, follow: bool) -> Res<Place> {
+    fn place(&self, path: &str, follow: bool) -> Res<LastEntry> {
         let mut todo: Vec<String> = path.split('/').rev().map(str::to_owned).collect();
         let (mut dir, mut links) = (ROOT, 0);
         while let Some(name) = todo.pop() {
             if name == "." || name.is_empty() {
                 if todo.is_empty() {
-                    return Ok(Place { dir, name: ".".into(), ino: Some(dir) });
+                    return Ok(LastEntry { dir, name: ".".into(), ino: Some(dir) });
                 }
                 continue;
             }
             let found = self.entries(dir)?.get(&name).copied();
             let last = todo.is_empty();
             let Some(ino) = found else {
-                return if last { Ok(Place { dir, name, ino: None }) } else { Err(ENOENT) };
+                return if last { Ok(LastEntry { dir, name, ino: None }) } else { Err(ENOENT) };
             };
             match &self.inode(ino).kind {
                 Kind::Symlink(target) if !last || follow => {
@@ -300,12 +300,12 @@ impl Model {
                     }
                     todo.extend(target.split('/').rev().map(str::to_owned));
                 }
-                _ if last => return Ok(Place { dir, name, ino: Some(ino) }),
+                _ if last => return Ok(LastEntry { dir, name, ino: Some(ino) }),
                 Kind::Dir { .. } => dir = ino,
                 _ => return Err(ENOTDIR),
             }
         }
-        Ok(Place { dir, name: ".".into(), ino: Some(dir) })
+        Ok(LastEntry { dir, name: ".".into(), ino: Some(dir) })
     }
 
     fn find(&self, path: &str, follow: bool) -> Res<u64> {

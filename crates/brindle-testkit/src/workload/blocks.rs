@@ -142,7 +142,7 @@ struct Sync {
 }
 
 /// An fsync that failed: it may have told of a loss, and is the only one that does, but for those through the handle that wrote.
-struct Told {
+struct FailedFsync {
     file: usize,
     life: u64,
     return_ns: u64,
@@ -169,7 +169,7 @@ struct Read {
 struct Record {
     writes: Vec<Write>,
     syncs: Vec<Sync>,
-    told: Vec<Told>,
+    told: Vec<FailedFsync>,
     flushes: Vec<Flush>,
     /// Places of writes that a client may have lost before it sent them; found when the record is complete.
     unsent: BTreeSet<u64>,
@@ -428,7 +428,7 @@ impl Blocks {
         if let Err(fault) = synced {
             life.history.unsent(&life.node.name, life.number);
             let return_ns = life.history.now_ns();
-            self.record.lock().told.push(Told { file, life: life.number, return_ns });
+            self.record.lock().told.push(FailedFsync { file, life: life.number, return_ns });
             return Err(fault);
         }
         self.flushed(life, opened, invoke_ns);
@@ -684,7 +684,7 @@ impl Record {
             // An fsync through the writer's handle says so if a cut took the write before, and so does the first through any handle of
             // its mount, unless the bytes have been moved since; another one's can cover only what is there.
             let (life, moved) = (write.handle.0, MOVED_FILES.contains(&read.file));
-            let is_told = |t: &Told| {
+            let is_told = |t: &FailedFsync| {
                 t.life == life && t.file == write.file && (end_ns..=s.return_ns).contains(&t.return_ns)
             };
             let by_mount = s.handle.0 == life && !moved && !self.told.iter().any(is_told);

@@ -114,7 +114,7 @@ struct File {
 }
 
 /// Content found under a name.
-enum Found {
+enum FoundContent {
     Nothing,
     Cells(Vec<Option<u64>>),
 }
@@ -124,7 +124,7 @@ struct Look {
     client: usize,
     invoke_ns: u64,
     return_ns: u64,
-    found: Found,
+    found: FoundContent,
 }
 
 #[derive(Default)]
@@ -342,7 +342,7 @@ impl Brief {
         let invoke_ns = life.history.now_ns();
         let looking = life.client.lookup(dir, name.as_bytes());
         let found = match life.note(format!("lookup {name}"), looking).await {
-            Err(fault) if fault.code == Code::NotFound => Found::Nothing,
+            Err(fault) if fault.code == Code::NotFound => FoundContent::Nothing,
             Err(fault) => return Err(fault),
             Ok(attr) if attr.ino != ino => {
                 let text = format!("I3: {name} was made as {ino:?} and is {:?}", attr.ino);
@@ -363,7 +363,9 @@ impl Brief {
                 let mut bytes = read?.into_bytes().to_vec();
                 closed?;
                 bytes.resize(cells * CELL, 0);
-                Found::Cells(bytes.chunks(CELL).enumerate().map(|(n, bytes)| value_of(bytes, n)).collect())
+                FoundContent::Cells(
+                    bytes.chunks(CELL).enumerate().map(|(n, bytes)| value_of(bytes, n)).collect(),
+                )
             }
         };
         let return_ns = life.history.now_ns();
@@ -397,14 +399,14 @@ fn check_look(file: &File, look: &Look, history: &History, cuts: &Cuts) -> Optio
         look.return_ns as f64 / 1e9
     );
     match &look.found {
-        Found::Nothing => {
+        FoundContent::Nothing => {
             let removed = file.removing_ns.is_some_and(|at| at <= look.return_ns);
             let synced = file.syncs.iter().any(|(at, _)| *at < look.invoke_ns);
             let lost = !synced && cuts.between("mdt0", file.invoke_ns, look.return_ns);
             let why = if synced { "was synced" } else { "was made" };
             (!removed && !lost).then(|| format!("I1: {when}: it {why}, and is gone"))
         }
-        Found::Cells(cells) => {
+        FoundContent::Cells(cells) => {
             // The model of `tree` knows how late a power cut may take a change of names back.
             if let Some((from_ns, until_ns)) = file.removed
                 && until_ns < look.invoke_ns

@@ -46,13 +46,13 @@ pub enum Marks {
     Unknown,
 }
 
-/// Most [`Told`] in one request.
+/// Most [`AcknowledgedMarks`] in one request.
 pub const TOLD_MAX: usize = 32;
 
 /// Marks that an OST had given to a change, and whose holders have dropped their pages since. Until it hears of that the
 /// OST gives them to every change that meets them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Told {
+pub struct AcknowledgedMarks {
     /// The object.
     pub object: ObjectId,
     /// A number from [`ChangeResp::takings`].

@@ -4,7 +4,7 @@
 use brindle_types::ObjectId;
 use serde::{Deserialize, Serialize};
 
-use super::{ChangeResp, Grant, Ticket, Told};
+use super::{AcknowledgedMarks, ChangeResp, Grant, Ticket};
 use crate::message;
 
 /// Bytes of a block of an object, and of the checksums of a region.
@@ -32,7 +32,7 @@ pub struct WriteReq {
     /// Whether the bytes must be on stable storage before the answer (O_SYNC, O_DSYNC).
     pub sync: bool,
     /// Marks of earlier changes that were dealt with; at most [`super::TOLD_MAX`].
-    pub told: Vec<Told>,
+    pub told: Vec<AcknowledgedMarks>,
     /// The client's claim to reserved space; `None` from servers, and from clients that do not buffer.
     pub claim: Option<Claim>,
 }

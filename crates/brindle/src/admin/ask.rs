@@ -1,6 +1,6 @@
 //! A command's way to the servers of a file system.
 
-use brindle_admin::place::Place;
+use brindle_admin::place::FsLocation;
 use brindle_admin::servers::Servers;
 use brindle_types::Result;
 use brindle_wire::map::Map;
@@ -11,7 +11,7 @@ pub fn servers() -> Servers {
 }
 
 /// The map of a file system; says on standard error where it comes from if not from the MGS.
-pub async fn map(servers: &Servers, place: &Place) -> Result<Map> {
+pub async fn map(servers: &Servers, place: &FsLocation) -> Result<Map> {
     let (map, without_mgs) = servers.map(place).await?;
     without_mgs.iter().for_each(warn_without_mgs);
     Ok(map)

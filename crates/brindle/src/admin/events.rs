@@ -2,7 +2,7 @@
 
 use brindle_admin::document;
 use brindle_admin::events::{EventView, after};
-use brindle_admin::place::Place;
+use brindle_admin::place::FsLocation;
 use brindle_admin::servers::Servers;
 use brindle_stdx::Timestamp;
 use brindle_telemetry::log::rfc3339;
@@ -55,7 +55,7 @@ pub fn run(args: &Args) -> Result<Done> {
 }
 
 /// Shows what happens until there is an error that does not pass by itself.
-async fn go_on(servers: &Servers, place: &Place, mut number: u64, json: bool) -> Result<()> {
+async fn go_on(servers: &Servers, place: &FsLocation, mut number: u64, json: bool) -> Result<()> {
     let mut was_told = false;
     loop {
         match after(servers, place, number, true).await {

@@ -1,6 +1,6 @@
 //! Space of a file system, target by target: `brindle fs df`, and the numbers of `lfs df`.
 
-use brindle_admin::place::Place;
+use brindle_admin::place::FsLocation;
 use brindle_admin::space::Spaces;
 use brindle_types::Result;
 use brindle_types::units::format_bytes;
@@ -33,7 +33,7 @@ pub struct Args {
 }
 
 /// Asks every target.
-pub fn spaces(place: &Place) -> Result<Spaces> {
+pub fn spaces(place: &FsLocation) -> Result<Spaces> {
     let spaces = runtime()?.block_on(async { Spaces::of(&servers(), place).await })?;
     spaces.without_mgs.iter().for_each(warn_without_mgs);
     Ok(spaces)

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use brindle_admin::place::{Place, Source};
+use brindle_admin::place::{FsLocation, Source};
 use brindle_types::{Code, Fault, Nid, Result};
 
 use brindle_host::bb::FS;
@@ -28,9 +28,9 @@ pub struct PlaceArgs {
 }
 
 /// The file systems that the options mean; at least one.
-pub fn resolve(args: &PlaceArgs) -> Result<Vec<Place>> {
+pub fn resolve(args: &PlaceArgs) -> Result<Vec<FsLocation>> {
     if !args.mgs.is_empty() {
-        return Ok(vec![Place { mgs: args.mgs.clone(), fs: None, dev: None }]);
+        return Ok(vec![FsLocation { mgs: args.mgs.clone(), fs: None, dev: None }]);
     }
     if let Some(dir) = &args.dir {
         return Ok(vec![of_dev(dir)?]);
@@ -40,7 +40,7 @@ pub fn resolve(args: &PlaceArgs) -> Result<Vec<Place>> {
         identity::use_mount(&line.mount_point);
         return Ok(vec![of_source(&line.source)?]);
     }
-    let mut places: Vec<Place> = Vec::new();
+    let mut places: Vec<FsLocation> = Vec::new();
     for line in mounts::all().iter().filter(|m| m.fs_type == mounts::FUSE_TYPE) {
         // A test's mount may have another source; it is not a file system to ask about.
         let Ok(place) = of_source(&line.source) else { continue };
@@ -50,7 +50,7 @@ pub fn resolve(args: &PlaceArgs) -> Result<Vec<Place>> {
         }
     }
     // The buffer of a job is not administered, if there is any other file system.
-    let is_buffer = |place: &Place| place.fs.as_ref().is_some_and(|fs| fs.to_string() == FS);
+    let is_buffer = |place: &FsLocation| place.fs.as_ref().is_some_and(|fs| fs.to_string() == FS);
     if places.iter().all(is_buffer) {
         if let Some(own) = enrolment::place()? {
             places = vec![own];
@@ -68,7 +68,7 @@ pub fn resolve(args: &PlaceArgs) -> Result<Vec<Place>> {
 }
 
 /// Single file system that the options mean.
-pub fn one(args: &PlaceArgs) -> Result<Place> {
+pub fn one(args: &PlaceArgs) -> Result<FsLocation> {
     let mut places = resolve(args)?;
     if places.len() > 1 {
         return Err(Fault::new(Code::BadArgument)
@@ -79,16 +79,16 @@ pub fn one(args: &PlaceArgs) -> Result<Place> {
     Ok(places.remove(0))
 }
 
-fn of_source(source: &str) -> Result<Place> {
+fn of_source(source: &str) -> Result<FsLocation> {
     let parsed: Source = source.parse().map_err(|why: String| {
         Fault::new(Code::BadArgument)
             .what("cannot understand the mount of")
             .subject(source.to_owned())
             .why(why)
     })?;
-    Ok(Place { mgs: parsed.mgs, fs: Some(parsed.fs), dev: None })
+    Ok(FsLocation { mgs: parsed.mgs, fs: Some(parsed.fs), dev: None })
 }
 
-fn of_dev(dir: &Path) -> Result<Place> {
+fn of_dev(dir: &Path) -> Result<FsLocation> {
     place_of(&PathBuf::from(crate::cli::text(dir)?))
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use brindle_admin::place::Place;
+use brindle_admin::place::FsLocation;
 use brindle_admin::target::free_index;
 use brindle_config::{Expected, Superblock};
 use brindle_host::format::{self, Plan};
@@ -111,7 +111,7 @@ fn prepare(args: &Args, dir: &Path) -> Result<()> {
     let dir = std::path::PathBuf::from(cli::text(dir)?);
     let runtime = runtime()?;
     let map = runtime.block_on(async {
-        let place = Place { mgs: args.mgsnode.clone(), fs: None, dev: None };
+        let place = FsLocation { mgs: args.mgsnode.clone(), fs: None, dev: None };
         ask::map(&servers(), &place).await
     })?;
     let seams = brindle_stdx::real::seams(runtime.handle().clone());

@@ -1,7 +1,7 @@
 //! `brindle target add --node`, `start` and `stop`: targets that hosts of the cluster are told to serve.
 
 use brindle_admin::hosts::{HOSTED_LIMIT_MS, HostedView, host_of, outcome, until_hosted};
-use brindle_admin::place::Place;
+use brindle_admin::place::FsLocation;
 use brindle_types::{Code, Fault, FsName, Nid, Result, Role, TargetId};
 use brindle_wire::mgs::hosts::HostChange;
 use brindle_wire::mgs::shared::SharedChange;
@@ -149,7 +149,7 @@ fn copies_go_on(name: String) -> Fault {
 
 /// Waits for the host, and prints how it went.
 async fn followed(
-    place: &Place,
+    place: &FsLocation,
     fs: &FsName,
     (host, target): (&str, TargetId),
     output: Output,

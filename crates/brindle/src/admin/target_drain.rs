@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use brindle_admin::drain::{Drain, Drained};
 use brindle_admin::job;
 use brindle_admin::osts::OstList;
-use brindle_admin::place::Place;
+use brindle_admin::place::FsLocation;
 use brindle_admin::servers::{Servers, Use};
 use brindle_admin::target::{self, describe_use, one_ost};
 use brindle_host::control::MountHere;
@@ -156,7 +156,7 @@ pub fn remove(args: &RemoveArgs) -> Result<Done> {
 }
 
 /// Takes the order back to make a target, if a host has one and has not made it; the host.
-async fn take_back(servers: &Servers, place: &Place, target: TargetId) -> Result<Option<String>> {
+async fn take_back(servers: &Servers, place: &FsLocation, target: TargetId) -> Result<Option<String>> {
     let hosts = match servers.hosts(place).await {
         Ok(hosts) => hosts,
         // No host is told what to serve there, or the MGS is of an earlier release.

@@ -1,6 +1,6 @@
 //! `brindle target replica`, and `brindle target add --copies`: targets with members on several hosts.
 
-use brindle_admin::place::Place;
+use brindle_admin::place::FsLocation;
 use brindle_admin::replica::{ReplicaSetView, outcome, progress, until_settled, view};
 use brindle_types::{Code, Fault, FsName, Nid, Result, Role, TargetId};
 use brindle_wire::mgs::replica::{MemberPlace, ReplicaSetChange, ReplicaSetState};
@@ -178,7 +178,7 @@ fn add_copy(args: &AddArgs) -> Result<Done> {
 }
 
 /// Directory of the first copy of a target.
-pub(super) async fn present_dir(place: &Place, target: TargetId) -> Result<String> {
+pub(super) async fn present_dir(place: &FsLocation, target: TargetId) -> Result<String> {
     let servers = servers();
     let sets = servers.replicas(place).await?;
     let set = sets.sets.iter().find(|info| info.set.target == target);
@@ -234,7 +234,7 @@ fn accept_loss(args: &LossArgs) -> Result<Done> {
 
 /// Makes a change, and waits until the set is complete.
 fn changed(
-    place: &Place,
+    place: &FsLocation,
     change: ReplicaSetChange,
     (is_dry_run, output): (bool, Output),
     say: impl Fn(&FsName, &ReplicaSetState) -> String,

@@ -1,6 +1,6 @@
 //! `brindle target add --standby`, `failover` and `failback`: targets on devices that two hosts reach.
 
-use brindle_admin::place::Place;
+use brindle_admin::place::FsLocation;
 use brindle_admin::shared::{SETTLED_LIMIT_MS, SharedView, outcome, until_settled};
 use brindle_types::{Fault, FsName, Nid, Result, Role, TargetId};
 use brindle_wire::mgs::shared::{SharedChange, SharedHost};
@@ -109,7 +109,7 @@ fn shift(args: &TargetArgs, to: Option<String>, is_owner_off: bool) -> Result<Do
 
 /// Waits until the target is as it is wanted, and prints how it went.
 pub async fn followed(
-    place: &Place,
+    place: &FsLocation,
     fs: &FsName,
     (target, owner): (TargetId, Option<&str>),
     output: Output,

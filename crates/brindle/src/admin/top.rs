@@ -3,7 +3,7 @@
 
 use std::io::{IsTerminal as _, Write as _};
 
-use brindle_admin::place::Place;
+use brindle_admin::place::FsLocation;
 use brindle_admin::servers::Servers;
 use brindle_admin::top::{By, Look, TopRow, TopView};
 use brindle_stdx::Timestamp;
@@ -117,7 +117,7 @@ pub fn run(args: &Args) -> Result<Done> {
 
 /// Takes a further look; `None` while no target answers, which passes: a target that moves to another host is
 /// silent for a moment.
-async fn again(servers: &Servers, place: &Place, args: &Args) -> Result<Option<Look>> {
+async fn again(servers: &Servers, place: &FsLocation, args: &Args) -> Result<Option<Look>> {
     match Look::take(servers, place, args.by).await {
         Ok(look) => Ok(Some(look)),
         Err(fault)

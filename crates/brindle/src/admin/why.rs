@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use brindle_admin::limits::{Shares, Waited};
-use brindle_admin::place::Place;
+use brindle_admin::place::FsLocation;
 use brindle_admin::servers::Servers;
 use brindle_admin::status::Report;
 use brindle_admin::top::{By, Look};
@@ -99,7 +99,7 @@ fn named(word: &str, jobs: &Look) -> Result<Subject> {
 
 async fn looked(
     servers: &Servers,
-    place: &Place,
+    place: &FsLocation,
     subject: &Subject,
     jobs: Look,
     interval_s: u64,
@@ -149,7 +149,7 @@ fn names(map: &Map, osts: &[u16]) -> BTreeSet<String> {
 }
 
 /// Waits of the mount of a path, or of all mounts of the file system on this host; and the mounts that do not tell.
-fn waits(path: Option<&Path>, place: &Place) -> (Vec<Waiting>, Vec<String>) {
+fn waits(path: Option<&Path>, place: &FsLocation) -> (Vec<Waiting>, Vec<String>) {
     let mounts = match path {
         Some(path) => vec![path.to_owned()],
         None => mounts::all()

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use brindle_admin::cluster_file::{self, ClusterFile, Plan, Step};
 use brindle_admin::hosts::until_hosted;
-use brindle_admin::place::Place;
+use brindle_admin::place::FsLocation;
 use brindle_admin::servers::Servers;
 use brindle_admin::{replica, shared};
 use brindle_types::{Code, Fault, Result, TargetId};
@@ -114,7 +114,13 @@ fn print_plan(plan: &Plan, is_dry_run: bool) {
     }
 }
 
-async fn carry_out(servers: &Servers, place: &Place, map: &Map, plan: &Plan, output: Output) -> Result<()> {
+async fn carry_out(
+    servers: &Servers,
+    place: &FsLocation,
+    map: &Map,
+    plan: &Plan,
+    output: Output,
+) -> Result<()> {
     for (host, rack) in &plan.racks {
         servers.change_host(place, host, HostChange::Rack { rack: rack.clone() }, false).await?;
     }
@@ -147,7 +153,7 @@ async fn carry_out(servers: &Servers, place: &Place, map: &Map, plan: &Plan, out
     Ok(())
 }
 
-async fn ask_for(servers: &Servers, place: &Place, host: &str, step: &Step) -> Result<()> {
+async fn ask_for(servers: &Servers, place: &FsLocation, host: &str, step: &Step) -> Result<()> {
     match step {
         Step::Host(change) => drop(servers.change_host(place, host, change.clone(), false).await?),
         Step::Shared(change) => drop(servers.change_shared(place, change.clone(), false).await?),
@@ -159,7 +165,7 @@ async fn ask_for(servers: &Servers, place: &Place, host: &str, step: &Step) -> R
 /// Waits until the target of a step is as it should be: its name, its state, and why it is not.
 async fn settled(
     servers: &Servers,
-    place: &Place,
+    place: &FsLocation,
     map: &Map,
     (host, target): (&str, TargetId),
     step: &Step,

@@ -1,7 +1,7 @@
 //! `brindle cluster restart --rolling`: hosts start anew one after the other.
 
 use brindle_admin::hosts::one;
-use brindle_admin::restart::{RestartView, Told, order, restart};
+use brindle_admin::restart::{RestartStep, RestartView, order, restart};
 use brindle_types::{Code, Fault, Result};
 
 use crate::admin::ask::servers;
@@ -58,11 +58,11 @@ pub fn run(args: &Args) -> Result<Done> {
         }
         let mut view = RestartView::default();
         for host in &hosts {
-            let tell = |told: Told| match told {
+            let tell = |told: RestartStep| match told {
                 _ if args.output.json() => {}
-                Told::Waits(why) => eprintln!("{host}: waits: {why}"),
-                Told::Moves { name, to } => eprintln!("{host}: {name} moves to {to}"),
-                Told::Restarts => eprintln!("{host}: starts anew"),
+                RestartStep::Waits(why) => eprintln!("{host}: waits: {why}"),
+                RestartStep::Moves { name, to } => eprintln!("{host}: {name} moves to {to}"),
+                RestartStep::Restarts => eprintln!("{host}: starts anew"),
             };
             let restarted = restart(&servers, &place, host, tell).await?;
             if !args.output.json() {

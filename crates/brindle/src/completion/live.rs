@@ -21,7 +21,7 @@ use clap_complete::engine::{
 use crate::admin::ask::servers;
 use crate::admin::place::{PlaceArgs, resolve};
 use crate::{dev, format, lctl};
-use brindle_admin::place::Place;
+use brindle_admin::place::FsLocation;
 use brindle_admin::target::{is_draining, state_word};
 use brindle_host::mounts;
 
@@ -219,7 +219,7 @@ fn bounded<T: Default + Send + 'static>(work: impl FnOnce() -> T + Send + 'stati
 /// The maps of file systems: from mounts, which have them at hand, else from the MGS.
 fn maps(places: &PlaceArgs) -> Vec<Map> {
     let (Ok(places), Ok(runtime)) = (resolve(places), format::runtime()) else { return Vec::new() };
-    let map = async |place: &Place| {
+    let map = async |place: &FsLocation| {
         let asker = servers();
         match asker.other_map(place).await {
             Some(map) => Some(map),

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use brindle_hsm::archive::s3::{self, Bucket, Credentials, Place};
+use brindle_hsm::archive::s3::{self, Bucket, BucketLocation, Credentials};
 use brindle_hsm::{Archive, Directory, Layout};
 use brindle_stdx::Seams;
 use brindle_types::{Code, Fault, Result};
@@ -115,7 +115,7 @@ impl At {
                 .why("no --s3-credentials is given, the file with its keys")
         })?;
         let credentials = Credentials::read(&path)?;
-        let place = Place { bucket, prefix, endpoint, region, authorities };
+        let place = BucketLocation { bucket, prefix, endpoint, region, authorities };
         Ok(Archive::S3(Bucket::open(place, &credentials, seams).await?))
     }
 

@@ -25,7 +25,7 @@ use crate::exit;
 use crate::format::runtime;
 use crate::lfs::lists::instance;
 use crate::stripe::Striped;
-use brindle_admin::place::Place;
+use brindle_admin::place::FsLocation;
 use brindle_admin::servers::Servers;
 use brindle_admin::space::{self, Space};
 use brindle_host::mounts::{self, MountLine};
@@ -195,7 +195,7 @@ pub struct Served {
     pub entry: TargetEntry,
     /// The map of its file system.
     pub map: Rc<Map>,
-    place: Place,
+    place: FsLocation,
     way: Rc<Way>,
     info: OnceCell<Result<TargetInfoResp>>,
     space: OnceCell<Result<Space>>,
@@ -246,7 +246,7 @@ impl Served {
     }
 
     /// The way to its MGS, for changes.
-    pub fn mgs(&self) -> (&Way, &Place) {
+    pub fn mgs(&self) -> (&Way, &FsLocation) {
         (&self.way, &self.place)
     }
 }
@@ -355,7 +355,7 @@ impl Node {
                         name,
                         entry: entry.clone(),
                         map: map.clone(),
-                        place: Place { fs: Some(map.fs.clone()), ..place.clone() },
+                        place: FsLocation { fs: Some(map.fs.clone()), ..place.clone() },
                         way: way.clone(),
                         info: OnceCell::new(),
                         space: OnceCell::new(),

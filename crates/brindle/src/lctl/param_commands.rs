@@ -6,7 +6,7 @@ use brindle_types::{Code, Fault, Result};
 
 use super::node::Node;
 use super::params::{KINDS, Leaf, names};
-use super::select::{Found, select};
+use super::select::{ParameterMatch, select};
 use super::{MgsArgs, nrs};
 use crate::completion::live;
 use crate::exit::{self, Done};
@@ -81,7 +81,8 @@ pub fn get(args: &GetArgs) -> Result<Done> {
     let mut done = Done::Ok;
     for pattern in &args.patterns {
         let found = select(&node, pattern)?;
-        let named: Vec<&Found<'_>> = found.iter().filter(|f| args.recursive || f.is_named()).collect();
+        let named: Vec<&ParameterMatch<'_>> =
+            found.iter().filter(|f| args.recursive || f.is_named()).collect();
         if named.is_empty() {
             return Err(Fault::new(Code::BadArgument)
                 .what("no parameter")
@@ -126,7 +127,7 @@ fn print_names(patterns: &[String], classify: bool, recursive: bool, mgs: &MgsAr
     Ok(Done::Ok)
 }
 
-fn name_lines(found: &[Found<'_>], classify: bool, recursive: bool) -> Vec<String> {
+fn name_lines(found: &[ParameterMatch<'_>], classify: bool, recursive: bool) -> Vec<String> {
     let mut told = BTreeSet::new();
     let mut lines = Vec::new();
     for one in found {
@@ -207,7 +208,7 @@ fn about(leaf: &Leaf<'_>, fault: Fault) -> Fault {
     fault.why(format!("asked to set {}", leaf.name()))
 }
 
-fn check(one: &Found<'_>, value: &str, permanent: bool) -> Result<()> {
+fn check(one: &ParameterMatch<'_>, value: &str, permanent: bool) -> Result<()> {
     let name = one.leaf.path[..one.depth].join(".");
     let refused = |why: String| {
         Fault::new(Code::BadArgument)
@@ -244,14 +245,14 @@ mod tests {
     use super::*;
     use crate::lctl::params::LeafWrite;
 
-    fn found(path: &str, depth: usize, can_be_set: bool) -> Found<'static> {
+    fn found(path: &str, depth: usize, can_be_set: bool) -> ParameterMatch<'static> {
         let write = can_be_set.then(|| LeafWrite {
             check: |value| if value == "1" { Ok(()) } else { Err("it is 1".to_owned()) },
             apply: Box::new(|_| Ok(())),
             is_permanent: false,
         });
         let path = path.split('.').map(str::to_owned).collect();
-        Found { leaf: Leaf { path, help: "", read: Box::new(|| Ok(String::new())), write }, depth }
+        ParameterMatch { leaf: Leaf { path, help: "", read: Box::new(|| Ok(String::new())), write }, depth }
     }
 
     #[test]

@@ -50,14 +50,14 @@ impl Parts {
 }
 
 /// Match of a pattern: a parameter that it names, or one below what it names.
-pub struct Found<'n> {
+pub struct ParameterMatch<'n> {
     /// The parameter.
     pub leaf: Leaf<'n>,
     /// Parts of its path that the pattern names.
     pub depth: usize,
 }
 
-impl Found<'_> {
+impl ParameterMatch<'_> {
     /// Whether the pattern names the parameter itself.
     pub fn is_named(&self) -> bool {
         self.depth == self.leaf.path.len()
@@ -65,14 +65,14 @@ impl Found<'_> {
 }
 
 /// All parameters at and below what the pattern names; a refusal if there are none.
-pub fn select<'n>(node: &'n Node, pattern: &str) -> Result<Vec<Found<'n>>> {
+pub fn select<'n>(node: &'n Node, pattern: &str) -> Result<Vec<ParameterMatch<'n>>> {
     let mut found = Vec::new();
     let alternatives = expand(pattern)?;
     for text in &alternatives {
         let parts = Parts::new(text);
-        let add = |leaves: Vec<Leaf<'n>>, found: &mut Vec<Found<'n>>| {
+        let add = |leaves: Vec<Leaf<'n>>, found: &mut Vec<ParameterMatch<'n>>| {
             let wanted = leaves.into_iter().filter(|leaf| parts.leads_to(&leaf.path));
-            found.extend(wanted.map(|leaf| Found { leaf, depth: parts.len() }));
+            found.extend(wanted.map(|leaf| ParameterMatch { leaf, depth: parts.len() }));
         };
         for kind in parts.kinds() {
             match of_kind(node, kind) {

@@ -92,28 +92,28 @@ pub fn run(args: &Args) -> Result<Done> {
 
 /// Identity of a file, as a look has shown it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Found {
+struct FileIdentity {
     dev: u64,
     ino: u64,
     is_dir: bool,
 }
 
-impl Found {
-    fn of(meta: &Metadata) -> Found {
-        Found { dev: meta.dev(), ino: meta.ino(), is_dir: meta.is_dir() }
+impl FileIdentity {
+    fn of(meta: &Metadata) -> FileIdentity {
+        FileIdentity { dev: meta.dev(), ino: meta.ino(), is_dir: meta.is_dir() }
     }
 
     /// Looks at an entry of an open directory.
-    fn entry(dir: &Dir, name: &CStr) -> std::io::Result<Found> {
+    fn entry(dir: &Dir, name: &CStr) -> std::io::Result<FileIdentity> {
         let fd = dir.fd()?;
         let stat = rustix::io::retry_on_intr(|| rustix::fs::statat(fd, name, AtFlags::SYMLINK_NOFOLLOW))?;
         let is_dir = stat.st_mode & libc::S_IFMT == libc::S_IFDIR;
-        Ok(Found { dev: stat.st_dev, ino: stat.st_ino, is_dir })
+        Ok(FileIdentity { dev: stat.st_dev, ino: stat.st_ino, is_dir })
     }
 }
 
 /// Directories that are yet to be listed.
-type Dirs = VecDeque<(PathBuf, Found)>;
+type Dirs = VecDeque<(PathBuf, FileIdentity)>;
 
 /// A tree that is being walked.
 struct Walk {
@@ -133,7 +133,7 @@ impl Walk {
 
     fn tree(&mut self, args: &Args, path: &Path) -> Result<()> {
         let meta = std::fs::symlink_metadata(path).map_err(|e| path_fault("cannot look at", path, &e))?;
-        let named = Found::of(&meta);
+        let named = FileIdentity::of(&meta);
         if named.dev != self.dev {
             return Err(self.elsewhere(path));
         }
@@ -151,7 +151,7 @@ impl Walk {
     }
 
     /// Handles the entries of one directory; with `-r` its subdirectories are next.
-    fn entries(&mut self, args: &Args, (dir, found): (&Path, Found), dirs: &mut Dirs) -> Result<()> {
+    fn entries(&mut self, args: &Args, (dir, found): (&Path, FileIdentity), dirs: &mut Dirs) -> Result<()> {
         let mut open = open_found(dir, found).map_err(|e| path_fault("cannot list", dir, &e))?;
         while let Some(entry) = open.read() {
             let entry = entry.map_err(|e| path_fault("cannot list", dir, &e.into()))?;
@@ -160,7 +160,7 @@ impl Walk {
                 continue;
             }
             let path = dir.join(OsStr::from_bytes(name.to_bytes()));
-            let found = match Found::entry(&open, name) {
+            let found = match FileIdentity::entry(&open, name) {
                 Ok(found) => found,
                 Err(e) => {
                     self.failed(&path_fault("cannot look at", &path, &e));
@@ -196,7 +196,7 @@ impl Walk {
         self.is_whole = false;
     }
 
-    fn one(&mut self, path: &Path, Found { ino, is_dir, .. }: Found) -> Result<()> {
+    fn one(&mut self, path: &Path, FileIdentity { ino, is_dir, .. }: FileIdentity) -> Result<()> {
         let at = |fault: Fault| fault.subject(path.display().to_string());
         match self.verb {
             Verb::List => line(self.ask(&Request::Project { ino }).map_err(at)?, path),
@@ -228,10 +228,10 @@ impl Walk {
 }
 
 /// Opens a directory, if what has its name is still what was looked at.
-fn open_found(path: &Path, found: Found) -> std::io::Result<Dir> {
+fn open_found(path: &Path, found: FileIdentity) -> std::io::Result<Dir> {
     let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
     let dir = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
-    if Found::of(&dir.metadata()?) != found {
+    if FileIdentity::of(&dir.metadata()?) != found {
         return Err(std::io::Error::other("another directory has its name now"));
     }
     Ok(Dir::new(dir)?)
@@ -271,10 +271,10 @@ mod tests {
         let (dir, other) = (top.path().join("dir"), top.path().join("other"));
         std::fs::create_dir(&dir).expect("made");
         std::fs::create_dir(&other).expect("made");
-        let found = Found::of(&std::fs::symlink_metadata(&dir).expect("it is there"));
-        let above = Found::of(&std::fs::symlink_metadata(top.path()).expect("it is there"));
+        let found = FileIdentity::of(&std::fs::symlink_metadata(&dir).expect("it is there"));
+        let above = FileIdentity::of(&std::fs::symlink_metadata(top.path()).expect("it is there"));
         let whole = open_found(top.path(), above).expect("opened");
-        assert!(Found::entry(&whole, c"dir").expect("it is there") == found);
+        assert!(FileIdentity::entry(&whole, c"dir").expect("it is there") == found);
         assert_eq!(whole.count(), 4, "two directories, itself and the one above");
         assert!(open_found(&dir, found).is_ok());
         std::fs::rename(&dir, top.path().join("moved")).expect("moved");

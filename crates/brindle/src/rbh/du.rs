@@ -7,7 +7,7 @@ use brindle_types::{Fault, FileType, Result};
 use brindle_wire::mds::scan::{Term, Test};
 
 use super::find::id_of;
-use super::{Found, Scan, TYPES, start, status_of, type_of};
+use super::{Scan, ScannedEntry, TYPES, start, status_of, type_of};
 use crate::exit::Done;
 use crate::format::runtime;
 use brindle_host::users;
@@ -86,7 +86,7 @@ pub fn run(args: &Args) -> Result<Done> {
             let mut scan = Scan::begin(path, predicate.clone(), None).await?;
             let summed = async {
                 while let Some(page) = scan.next().await? {
-                    let wanted = |found: &&Found| {
+                    let wanted = |found: &&ScannedEntry| {
                         args.status.as_ref().is_none_or(|status| status == found.status_text())
                     };
                     for found in page.iter().filter(wanted) {

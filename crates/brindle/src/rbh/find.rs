@@ -17,7 +17,7 @@ use winnow::ascii::Caseless;
 use winnow::combinator::{alt, eof};
 use winnow::error::ContextError;
 
-use super::{Found, Known, Scan, not_here, start, status_of, type_of};
+use super::{Known, Scan, ScannedEntry, not_here, start, status_of, type_of};
 use crate::exit::Done;
 use crate::find::values::{DAY_S, Sign, count, range, signed};
 use crate::format::runtime;
@@ -441,7 +441,7 @@ pub fn run(args: &Args) -> Result<Done> {
 }
 
 impl Late {
-    fn holds(&self, found: &Found) -> bool {
+    fn holds(&self, found: &ScannedEntry) -> bool {
         match self {
             Late::NoUser => HostNames.user(found.attr.uid).is_none(),
             Late::NoGroup => HostNames.group(found.attr.gid).is_none(),
@@ -481,7 +481,7 @@ fn mode_text(mode: u16) -> String {
 }
 
 impl Show {
-    fn line(self, found: &Found, target: Option<&[u8]>, known: &mut Known) -> Vec<u8> {
+    fn line(self, found: &ScannedEntry, target: Option<&[u8]>, known: &mut Known) -> Vec<u8> {
         let attr = &found.attr;
         let mut line = String::new();
         // Writing to a String cannot fail.

@@ -147,7 +147,7 @@ impl Classes {
 }
 
 /// Entry that a scan has found.
-pub struct Found {
+pub struct ScannedEntry {
     /// The whole path.
     pub path: PathBuf,
     /// Levels below the start.
@@ -160,7 +160,7 @@ pub struct Found {
     pub class: Option<String>,
 }
 
-impl Found {
+impl ScannedEntry {
     /// Text of the class in output.
     pub fn class_text(&self) -> &str {
         match self.class.as_deref() {
@@ -214,7 +214,7 @@ impl Scan {
     }
 
     /// Entries of the next page; `None` at the end.
-    pub async fn next(&mut self) -> Result<Option<Vec<Found>>> {
+    pub async fn next(&mut self) -> Result<Option<Vec<ScannedEntry>>> {
         let Some(page) = self.pages.next().await? else { return Ok(None) };
         let mut all = Vec::with_capacity(page.found.len());
         for found in page.found {
@@ -231,7 +231,7 @@ impl Scan {
             let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
             entry.path = format!("/{}", parts.join("/"));
             let class = self.classes.as_ref().map(|classes| classes.of(&entry, page.began));
-            all.push(Found { path, depth, attr, entry, class });
+            all.push(ScannedEntry { path, depth, attr, entry, class });
         }
         Ok(Some(all))
     }

@@ -8,7 +8,7 @@ use brindle_types::{Fault, FileType, Ino, Result};
 
 use super::rows::{self, Column, Stats, Style, in_words, total};
 use super::tops::{Contents, Top, Tree};
-use super::{Found, Known, Scan, not_here, start, status_of, type_name};
+use super::{Known, Scan, ScannedEntry, not_here, start, status_of, type_name};
 use crate::exit::Done;
 use crate::format::runtime;
 
@@ -132,7 +132,7 @@ pub struct Args {
 /// A report that is being made.
 trait Report {
     /// Takes in an entry.
-    fn offer(&mut self, found: &Found, known: &mut Known);
+    fn offer(&mut self, found: &ScannedEntry, known: &mut Known);
     /// Lines of the report.
     fn lines(self: Box<Self>, style: Style, known: &mut Known) -> Vec<String>;
 }
@@ -181,7 +181,7 @@ async fn scan(
     let mut dump = Dump::new(args);
     let made = async {
         while let Some(page) = scan.next().await? {
-            let is_wanted = |found: &&Found| {
+            let is_wanted = |found: &&ScannedEntry| {
                 args.filter_class
                     .as_ref()
                     .is_none_or(|class| is_in(found.class.as_deref().unwrap_or_default(), class))
@@ -331,7 +331,7 @@ struct Sums {
 }
 
 /// Whether an entry is met for the first time.
-fn is_first(found: &Found, seen: &mut HashSet<Ino>) -> bool {
+fn is_first(found: &ScannedEntry, seen: &mut HashSet<Ino>) -> bool {
     let has_more_names = found.attr.nlink > 1 && found.attr.kind != FileType::Directory;
     !has_more_names || seen.insert(found.attr.ino)
 }
@@ -353,7 +353,7 @@ impl Sums {
         columns
     }
 
-    fn key(&self, found: &Found, known: &mut Known) -> Option<Vec<String>> {
+    fn key(&self, found: &ScannedEntry, known: &mut Known) -> Option<Vec<String>> {
         let (uid, gid) = (found.attr.uid, found.attr.gid);
         let matches = |name: &str, number: u32| {
             self.pattern
@@ -397,7 +397,7 @@ impl Sums {
 }
 
 impl Report for Sums {
-    fn offer(&mut self, found: &Found, known: &mut Known) {
+    fn offer(&mut self, found: &ScannedEntry, known: &mut Known) {
         if let Some(key) = self.key(found, known)
             && is_first(found, &mut self.seen)
         {
@@ -443,7 +443,7 @@ struct TopUsers {
 }
 
 impl Report for TopUsers {
-    fn offer(&mut self, found: &Found, _: &mut Known) {
+    fn offer(&mut self, found: &ScannedEntry, _: &mut Known) {
         // Robinhood counts files alone here, unless it orders by number.
         let counts = self.args.by_count || found.attr.kind == FileType::Regular;
         if counts && is_first(found, &mut self.seen) {
@@ -502,7 +502,7 @@ struct Listed {
 }
 
 impl Listed {
-    fn of(found: &Found) -> Listed {
+    fn of(found: &ScannedEntry) -> Listed {
         Listed {
             path: found.path.display().to_string(),
             uid: found.attr.uid,
@@ -541,7 +541,7 @@ impl TopDirs {
 }
 
 impl Report for TopDirs {
-    fn offer(&mut self, found: &Found, _: &mut Known) {
+    fn offer(&mut self, found: &ScannedEntry, _: &mut Known) {
         let size_bytes = (found.attr.kind == FileType::Regular).then_some(found.attr.size_bytes);
         let dir = (found.attr.kind == FileType::Directory).then(|| Listed::of(found));
         self.tree.add(
@@ -576,7 +576,7 @@ impl Report for TopDirs {
 struct TopSize(Top<Listed>);
 
 impl Report for TopSize {
-    fn offer(&mut self, found: &Found, _: &mut Known) {
+    fn offer(&mut self, found: &ScannedEntry, _: &mut Known) {
         if found.attr.kind == FileType::Regular && self.0.takes(found.attr.size_bytes) {
             self.0.offer(found.attr.size_bytes, Listed::of(found));
         }
@@ -620,7 +620,7 @@ impl Report for TopSize {
 struct OldestFiles(Top<Listed>);
 
 impl Report for OldestFiles {
-    fn offer(&mut self, found: &Found, _: &mut Known) {
+    fn offer(&mut self, found: &ScannedEntry, _: &mut Known) {
         // (Of anything but a file it is not known.)
         let Some(unread) = found.entry.unread_since else { return };
         let key = u64::try_from(unread.secs).unwrap_or(0);
@@ -658,7 +658,7 @@ impl Report for OldestFiles {
 struct EmptyDirs(Top<Listed>);
 
 impl Report for EmptyDirs {
-    fn offer(&mut self, found: &Found, _: &mut Known) {
+    fn offer(&mut self, found: &ScannedEntry, _: &mut Known) {
         if found.entry.is_empty_dir && found.depth > 0 {
             self.0.offer(u64::try_from(found.attr.mtime.secs).unwrap_or(0), Listed::of(found));
         }
@@ -701,7 +701,7 @@ impl Dump {
         })
     }
 
-    fn print(&mut self, found: &Found, style: Style, known: &mut Known) {
+    fn print(&mut self, found: &ScannedEntry, style: Style, known: &mut Known) {
         let (user, group) = (known.user(found.attr.uid).to_owned(), known.group(found.attr.gid).to_owned());
         let is = |wanted: &Option<String>, name: &str| {
             wanted.as_ref().is_none_or(|pattern| glob::matches(pattern, name))

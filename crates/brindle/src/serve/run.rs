@@ -14,7 +14,7 @@ use brindle_host::enrolment::{ClusterFile, conf_of};
 use brindle_host::identity::{self, IdentityFile};
 use brindle_host::process::Said;
 use brindle_host::replica::Control;
-use brindle_host::service::{self, Found, How, Service};
+use brindle_host::service::{self, How, LockedTarget, Service};
 use brindle_host::shared::fence::Program;
 use brindle_host::target_dir::DirLock;
 use brindle_mgs::shared::Fence;
@@ -302,7 +302,7 @@ async fn start_all(options: &Options, registry: &Registry, ready_json: bool) -> 
     let security = identity::security(identity.clone(), modes, identity::Process::Server);
     let mut found = Vec::new();
     for dir in &options.dir {
-        found.push(Found::lock(dir, &seams)?);
+        found.push(LockedTarget::lock(dir, &seams)?);
     }
     found.sort_by_key(|f| f.superblock.target);
     if let Some(identity) = &identity {
@@ -374,7 +374,7 @@ impl Starting<'_> {
     /// Starts what directories hold, in their order.
     async fn all(
         &self,
-        found: Vec<Found>,
+        found: Vec<LockedTarget>,
         mut cluster: Option<&mut OfTheCluster>,
     ) -> Result<(Vec<Running>, Vec<ServedTarget>)> {
         let (mut running, mut targets) = (Vec::new(), Vec::new());
@@ -555,7 +555,7 @@ async fn registered(running: &[Running]) -> Result<()> {
 /// for other servers.
 async fn patient(
     starting: impl Future<Output = Result<Service>>,
-    found: &Found,
+    found: &LockedTarget,
     ready_json: bool,
 ) -> Result<Service> {
     let mut starting = std::pin::pin!(starting);

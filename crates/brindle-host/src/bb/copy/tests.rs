@@ -1,7 +1,7 @@
 use std::fs::OpenOptions;
 use std::os::unix::fs::{MetadataExt, symlink};
 
-use brindle_bb::Place;
+use brindle_bb::CopyEnd;
 
 use super::partial::partial;
 use super::*;
@@ -9,7 +9,7 @@ use super::*;
 fn work(root: &Path, stages_in: bool, transfers: &[(Entry, &Path, &str)]) -> CopyWork {
     let transfer = |(entry, outside, inside): &(Entry, &Path, &str)| {
         let (outside, inside) = (outside.display().to_string(), (*inside).to_owned());
-        (Transfer { entry: *entry, outside, place: Place::Striped, inside }, root.to_owned())
+        (Transfer { entry: *entry, outside, place: CopyEnd::Striped, inside }, root.to_owned())
     };
     CopyWork { uid: 1, gid: 1, stages_in, transfers: transfers.iter().map(transfer).collect() }
 }

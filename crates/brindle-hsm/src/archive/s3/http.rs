@@ -24,7 +24,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 
-use super::{Place, RANGE_BYTES};
+use super::{BucketLocation, RANGE_BYTES};
 
 /// Longest time to establish a connection.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
@@ -51,7 +51,7 @@ impl fmt::Debug for Connector {
     }
 }
 
-fn tls(place: &Place) -> Result<ClientConfig> {
+fn tls(place: &BucketLocation) -> Result<ClientConfig> {
     let cannot = |why: String| {
         let path = place.authorities.display().to_string();
         Fault::new(Code::BadArgument).what("cannot check certificates by").subject(path).why(why)
@@ -73,7 +73,7 @@ fn tls(place: &Place) -> Result<ClientConfig> {
 
 impl Connector {
     /// A connector to a place.
-    pub fn new(place: &Place, seams: &Seams) -> Result<Connector> {
+    pub fn new(place: &BucketLocation, seams: &Seams) -> Result<Connector> {
         let mut tcp = TcpConnector::new();
         tcp.enforce_http(false);
         tcp.set_nodelay(true);

@@ -17,7 +17,7 @@ mod place;
 mod upload;
 
 pub use self::found::{Copies, Listed, Listing};
-pub use self::place::{Credentials, Place, REGION_DEFAULT, bucket_and_prefix};
+pub use self::place::{BucketLocation, Credentials, REGION_DEFAULT, bucket_and_prefix};
 pub use self::upload::Upload;
 
 use std::fmt;
@@ -55,7 +55,7 @@ const MARK: &str = ".ref.";
 #[derive(Clone)]
 pub struct Bucket {
     store: Arc<AmazonS3>,
-    place: Arc<Place>,
+    place: Arc<BucketLocation>,
     /// Prefix of every key, without a slash at the end.
     root: String,
 }
@@ -110,7 +110,7 @@ fn is_older(key: &Path, before: Pair) -> bool {
 
 impl Bucket {
     /// A bucket. Fails if copies could not be made there.
-    pub async fn open(place: Place, credentials: &Credentials, seams: &Seams) -> Result<Bucket> {
+    pub async fn open(place: BucketLocation, credentials: &Credentials, seams: &Seams) -> Result<Bucket> {
         let connector = http::Connector::new(&place, seams)?;
         let backoff = BackoffConfig { init_backoff: PAUSES.0, max_backoff: PAUSES.1, base: 2.0 };
         let retry = RetryConfig { backoff, max_retries: RETRIES, retry_timeout: RETRY_LIMIT };

@@ -15,7 +15,7 @@ const FILE_BYTES_MAX: u64 = 64 << 10;
 
 /// Location of a bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct BucketLocation {
     /// Name of the bucket.
     pub bucket: String,
     /// Prefix of every key; without slashes at its ends; may be empty.
@@ -28,7 +28,7 @@ pub struct Place {
     pub authorities: PathBuf,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for BucketLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "s3://{}", self.bucket)?;
         if !self.prefix.is_empty() {
@@ -41,7 +41,7 @@ impl fmt::Display for Place {
     }
 }
 
-impl Place {
+impl BucketLocation {
     /// Whether connections are protected.
     pub fn is_tls(&self) -> bool {
         self.endpoint.as_ref().is_none_or(|endpoint| endpoint.starts_with("https://"))
