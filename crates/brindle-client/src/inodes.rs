@@ -463,7 +463,7 @@ impl State {
         self.recheck = true;
     }
 
-    /// Another client writes, or is about to: kept pages do not count any more.
+    /// A second client writes, or is about to: kept pages do not count any more.
     pub fn no_longer_cached(&mut self) {
         self.contents += u64::from(self.cached);
         self.cached = false;

@@ -181,8 +181,8 @@ impl Client {
                 state.wrote(snapshot, offset + written, how.kill_suidgid);
             }
             if sum.end > offset + written && failed.as_ref().is_some_and(|f| uncertainty(f) == 0) {
-                // Bytes after the failed part belong to the file, whatever becomes of that part. They do not belong to a hole that is made
-                // there later.
+                // Bytes after the failed part belong to the file, whatever becomes of that part. The bytes do not belong to a hole that is
+                // made there later.
                 state.reserved(snapshot, sum.end);
             }
             state.told_of_cut_since(snapshot)

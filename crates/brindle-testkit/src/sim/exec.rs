@@ -198,7 +198,7 @@ impl Shared {
         waker.wake();
     }
 
-    /// Ends a group: its futures are dropped, and what it spawns from now on too.
+    /// Ends a group: its futures are dropped, and every future that it spawns from now on.
     pub(super) fn end_group(&self, group: &Arc<Group>) {
         group.alive.store(false, Ordering::Relaxed);
         let mut exec = self.exec.lock();

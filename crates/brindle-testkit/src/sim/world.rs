@@ -46,7 +46,7 @@ pub(super) struct Node {
 pub enum Crash {
     /// kill -9: the process is gone, its host goes on.
     Kill,
-    /// The host goes dark; what was not synced may be lost.
+    /// The host goes dark; unsynced writes may be lost.
     PowerCut,
 }
 

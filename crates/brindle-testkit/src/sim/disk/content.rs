@@ -149,7 +149,7 @@ impl Content {
         }
     }
 
-    /// Takes space for the range without changing what is read.
+    /// Takes space for the range without changing its contents.
     pub fn allocate(&mut self, offset: u64, len: u64, keep_len: bool) {
         self.writes += 1;
         let (first, end) = sector_range(offset, len);
@@ -292,7 +292,7 @@ impl Content {
         }
     }
 
-    /// Flips one bit of what is stored at `offset`; false in a hole.
+    /// Flips one bit of the stored byte at `offset`; false in a hole.
     pub fn rot(&mut self, offset: u64) -> bool {
         let (at, within) = (offset / SECTOR_LEN as u64, (offset % SECTOR_LEN as u64) as usize);
         let mut hit = false;
