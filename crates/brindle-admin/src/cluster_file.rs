@@ -157,7 +157,7 @@ pub struct ApplyView {
 }
 document!(ApplyView, "brindle.cluster.apply", 1);
 
-/// The cluster as it is.
+/// The present cluster.
 pub fn export(known: &Known) -> ClusterFile {
     let Known { map, hosts, shared, replicas } = known;
     let words = |text: &str| text.split(',').map(str::to_owned).collect();

@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::place::FsLocation;
 use crate::servers::Servers;
 
-/// Longest time until a serving target goes by its mode.
+/// Longest time until a serving target uses its mode.
 const TOLD_LIMIT_MS: u64 = 20_000;
 /// Interval between two looks at a target.
 const LOOK_EVERY_MS: u64 = 200;
@@ -40,7 +40,7 @@ pub struct TargetDurabilityView {
     pub in_force: bool,
 }
 
-/// The mode that a target says that it goes by; `None` of one that is of an earlier release.
+/// The mode that a target says that it uses; `None` for a target of an earlier release.
 pub fn told(info: &TargetInfoResp) -> Option<Mode> {
     let counter = info.counters.iter().find(|(name, _)| name == COUNTER)?;
     Mode::from_number(u8::try_from(counter.1).ok()?)

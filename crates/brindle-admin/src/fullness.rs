@@ -19,7 +19,7 @@ pub enum Fullness {
     AboveMark(Fault),
 }
 
-/// The high-water mark that an MDT goes by.
+/// The high-water mark that an MDT uses.
 pub fn mark(mdt: Option<&TargetInfoResp>) -> u64 {
     mdt.and_then(|info| counter(info, "high_water_percent")).unwrap_or(HIGH_WATER_PERCENT_DEFAULT)
 }

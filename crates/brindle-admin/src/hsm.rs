@@ -174,7 +174,7 @@ pub fn uuid_text(number: &[u8; 16]) -> String {
     [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }
 
-/// How full the OSTs are, who serves archives, and what waits; `cred` is whoever asks.
+/// Fullness of the OSTs, agents of archives, and waiting actions; `cred` is the caller's.
 pub async fn status(servers: &Servers, place: &FsLocation, cred: &Cred) -> Result<HsmStatusView> {
     let spaces = Spaces::of(servers, place).await?;
     let sum = spaces.sum();

@@ -29,7 +29,7 @@ pub struct Progress {
     pub copied_bytes: u64,
 }
 
-/// A job tells something.
+/// A message of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// Progress of the job.
@@ -49,7 +49,7 @@ struct Cancelled {
 pub struct Cancel(Arc<Cancelled>);
 
 impl Cancel {
-    /// Has the job end after its present step.
+    /// Ends the job after its present step.
     pub fn cancel(&self) {
         self.0.is.store(true, Ordering::SeqCst);
         self.0.told.notify_waiters();
@@ -102,7 +102,7 @@ impl Job {
     }
 }
 
-/// A job as whoever asked for it sees it.
+/// A job from the caller's side.
 pub struct Running<T> {
     events: mpsc::Receiver<Event>,
     result: oneshot::Receiver<Result<T>>,

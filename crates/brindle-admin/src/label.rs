@@ -37,7 +37,7 @@ fn crowded(known: &Known, host: &str, rack: &str) -> Vec<String> {
     both.map(|set| known.map.fs.target(set.target)).collect()
 }
 
-/// Says in which rack a host stands; an empty one: nothing is said.
+/// Sets the rack of a host; an empty name removes the label.
 pub async fn label(
     servers: &Servers,
     place: &FsLocation,

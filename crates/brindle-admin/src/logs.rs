@@ -89,7 +89,7 @@ struct Process {
     answer: LogLinesResp,
 }
 
-/// Lines of the processes of `targets`, behind what was `read`, which goes on.
+/// Lines of the processes of `targets`, after the lines `read`, which are continued.
 pub async fn read(
     servers: &Servers,
     map: &Map,

@@ -32,7 +32,7 @@ pub struct Plan {
     pub avoid: Vec<u16>,
 }
 
-/// Keeps a job of many files to its bandwidth: whoever has copied bytes waits for as long as they should have taken.
+/// Keeps a job of many files to its bandwidth: after copying bytes, a caller waits for the rest of the time that they should have taken.
 #[derive(Debug)]
 pub struct Pace {
     bytes_per_second: u64,
@@ -68,7 +68,7 @@ impl Pace {
 pub struct Moved {
     /// The file, as it was named.
     pub path: PathBuf,
-    /// Bytes that were copied; 0 when it was as it is to be.
+    /// Bytes that were copied; 0 if the file was already as wanted.
     pub copied_bytes: u64,
     /// Duration of the move.
     pub milliseconds: u64,

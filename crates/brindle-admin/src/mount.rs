@@ -12,11 +12,11 @@ pub type EachPage<'a> = &'a mut (dyn FnMut(ScanPage) -> Result<()> + Send);
 
 /// A mount of a file system, whose daemon answers.
 pub trait Mount: Send + Sync {
-    /// The root of what is mounted.
+    /// The root of the mount.
     fn root(&self) -> Result<Ino>;
     /// Asks its daemon.
     fn ask<'a>(&'a self, request: &'a Request) -> BoxFuture<'a, Result<Answer>>;
-    /// Has its daemon scan.
+    /// Has the mount's daemon scan.
     fn scan<'a>(&'a self, ask: ScanAsk, each: EachPage<'a>) -> BoxFuture<'a, Result<()>>;
 }
 

@@ -44,7 +44,7 @@ fn push_bytes(text: &mut String, bytes: &[u8]) {
     text.extend(bytes.iter().filter_map(|byte| char::from_u32(FIRST + u32::from(*byte))));
 }
 
-/// Whether JSON can show a name or path as it is.
+/// Whether JSON can show a name or path unchanged.
 pub fn is_text(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes).is_ok_and(|text| text.chars().all(|c| byte_of(c).is_none()))
 }

@@ -172,7 +172,7 @@ pub async fn show(
     servers.ask(&map, counter(&map)?, &QuotaShowReq { subject, cred: cred.clone() }).await
 }
 
-/// Sets limits, or only says what would be; what they are then.
+/// Sets limits, or only says what would be set; returns the new limits.
 pub async fn change(
     servers: &Servers,
     place: &FsLocation,

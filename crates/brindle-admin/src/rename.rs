@@ -60,7 +60,7 @@ pub fn keeps(known: &Known, nodemaps: &[NodemapView], host: &str) -> Result<Vec<
     Ok(keeps)
 }
 
-/// Gives a host another name, and waits for a bounded time until its daemon goes by it.
+/// Gives a host another name, and waits for a bounded time until its daemon uses the name.
 pub async fn rename(
     servers: &Servers,
     place: &FsLocation,

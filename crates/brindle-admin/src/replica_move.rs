@@ -46,7 +46,7 @@ pub struct ReplicaMove {
 }
 
 impl ReplicaMove {
-    /// How far the move is. `set` is the set as it is, or would be with the order.
+    /// Progress of the move. `set` is the present set, or the set that the order would make.
     pub fn view(&self, fs: &FsName, set: &ReplicaSetState, is_dry_run: bool) -> ReplicaMoveView {
         let ReplicaMove { target, from, to } = self;
         let mut steps = Vec::new();

@@ -94,7 +94,7 @@ fn silent(host: &str) -> Fault {
         .next(format!("on {host}: systemctl restart brindle-serve; then begin again"))
 }
 
-/// Has the daemon of one host start anew, and waits until it serves everything again.
+/// Restarts the daemon of one host, and waits until it serves everything again.
 pub async fn restart(
     servers: &Servers,
     place: &FsLocation,
@@ -199,7 +199,7 @@ async fn shift(
     shared::outcome(&view, Some(to), target)
 }
 
-/// Waits until another start of the daemon than `start` serves everything, and can take back what was moved.
+/// Waits until a start of the daemon later than `start` serves everything, and can take moved targets back.
 async fn until_back(
     servers: &Servers,
     place: &FsLocation,

@@ -175,7 +175,7 @@ pub async fn order(servers: &Servers, map: &Map, osts: &[TargetId], order: Scrub
     Ok(ScrubsView { targets })
 }
 
-/// The scrub of a target, as its counters tell of it.
+/// The scrub of a target, by its counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scan {
     /// Whether it reads now.

@@ -254,7 +254,7 @@ impl Servers {
         behind
     }
 
-    /// Changes a pool; the map as it is then, and whether anything was changed.
+    /// Changes a pool; returns the new map, and whether anything was changed.
     pub async fn change_pool(
         &self,
         place: &FsLocation,

@@ -31,7 +31,7 @@ const DAMAGE: [&str; 3] = ["known_damaged", "known_missing", "quarantined"];
 /// A word in the names of counters of what every crash may leave: blocks between the data of a write and its checksum.
 const SETTLED: &str = "resummed";
 
-/// A target and what it, or its silence, says.
+/// A target with its answer, or its silence.
 pub struct Target {
     /// The target in the map.
     pub entry: TargetEntry,
@@ -203,7 +203,7 @@ impl Report {
         let of_hosts = join(servers.shared(&place), servers.replicas(&place));
         let looking = rails::look(servers, &map, None);
         let (targets, (shared, replicas), rails) = join3(join_all(asking), of_hosts, looking).await;
-        // Users and clients' hosts may not ask; an MGS that is away is told of as a target.
+        // Users and clients' hosts may not ask; an MGS that is away is reported as a target.
         let shared = shared.unwrap_or_else(|_| ListSharedResp { targets: Vec::new(), has_fence: true });
         let replicas = replicas.unwrap_or_else(|_| ListReplicasResp { sets: Vec::new() });
         Ok(Report { place, map, targets, shared, replicas, rails, here: Vec::new() })
@@ -279,7 +279,7 @@ impl Report {
         let set = self.replicas.sets.iter().find(|info| info.set.target == target.entry.id);
         let hindrance = shared.and_then(|info| info.hindrance.as_ref());
         let hindrance = hindrance.or_else(|| set.and_then(|info| info.hindrance.as_ref()));
-        // `unsettled` tells of targets that were restored.
+        // `unsettled` names targets that were restored.
         let hindrance = hindrance.filter(|fault| fault.code != Code::RestoredTarget);
         let named = hindrance.iter().flat_map(|fault| &fault.why).cloned().fold(named, Fault::why);
         let data = match target.entry.id.role {

@@ -168,7 +168,7 @@ impl Look {
             let before: BTreeMap<&str, &UsageRow> = told_before
                 .map(|told| told.rows.iter().map(|row| (row.name.as_str(), row)).collect())
                 .unwrap_or_default();
-            // By the clock of the target: another one that is silent for long changes nothing.
+            // The clock of the target counts: another target that is silent for long changes nothing.
             let passed_ns = told_before.map_or(0, |before| told.now_ns - before.now_ns);
             if self.by == By::Targets {
                 // A target without requests is shown, too.
@@ -351,7 +351,7 @@ pub(crate) mod tests {
                 ("OST0", vec![row("a", 1, 300, Op::Write, 6), row("b", 1, 50, Op::Write, 1)]),
             ],
         );
-        // MDT0 was silent in the earlier look, and b found no place in the answer: what they did in the two seconds is not known.
+        // MDT0 was silent in the earlier look, and b found no place in the answer: their work of the two seconds is unknown.
         let view = later.since(Some(&earlier));
         assert_eq!((view.seconds, view.left_out, view.rows.len()), (2.0, 2, 2));
         let a = &view.rows[0];

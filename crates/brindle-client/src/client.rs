@@ -285,8 +285,8 @@ impl Client {
         self.stop();
     }
 
-    /// Returns the grants of the OSTs. An OST that does not get the message keeps the grant for the session until the session
-    /// counts as idle.
+    /// Gives the grants back to the OSTs. An OST that does not get the message keeps the grant for the session until the
+    /// session counts as idle.
     async fn return_grants(&self) {
         let options = Options { only_as: Some(self.session.identity()), ..Options::default() };
         let unused = self.grants.take_unused();

@@ -102,8 +102,9 @@ pub(crate) struct State {
     pub owners: Option<Owners>,
     /// The project of the file. `None` unless limits of projects have made the mount ask since the last open.
     pub project: Option<KnownProject>,
-    /// Range in which every block is allocated, or was charged to its owners. The other field counts how often the range was forgotten.
+    /// Range in which every block is allocated, or was charged to its owners.
     pub dense: Range<u64>,
+    /// How often the range was forgotten.
     pub dense_voids: u64,
     /// Allocated bytes of the file at its last close by a writer. `None` unless every object reported its allocation.
     pub counted: Option<u64>,
@@ -151,9 +152,9 @@ pub(crate) struct State {
     pub drops: Drops,
     /// Handles that can write.
     pub writers: usize,
-    /// System calls that changed the contents since the file last had no writable handle; and how many times the file came to have no
-    /// writable handle.
+    /// System calls under way that change the contents, begun since the file last had no writable handle.
     pub calls: usize,
+    /// How many times the file came to have no writable handle.
     pub last_closes: u64,
     /// Counts ends of sessions. Calls from before the last end are in no other counter.
     pub session_ends: u64,
@@ -463,7 +464,7 @@ impl State {
         self.recheck = true;
     }
 
-    /// Another client writes, or is about to: kept pages do not count any more.
+    /// A second client writes, or is about to: kept pages do not count any more.
     pub fn no_longer_cached(&mut self) {
         self.contents += u64::from(self.cached);
         self.cached = false;

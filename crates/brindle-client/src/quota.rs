@@ -331,7 +331,7 @@ impl Charge {
         Ok(())
     }
 
-    /// Notes that the bytes have arrived. Returns whether this client's reports include their allocation.
+    /// Notes that the bytes have arrived. `is_reported`: whether this client's reports include their allocation.
     pub fn arrived(self, is_reported: bool) {
         if !is_reported {
             let mut rooms = self.limits.rooms.lock();
@@ -413,7 +413,7 @@ impl State {
 
     /// Notes that all blocks of a range are allocated. Of separate ranges the longest is remembered.
     fn add_dense(&mut self, range: Range<u64>) {
-        // Another mount that writes the file may make holes in it, and a truncate under way removes blocks. Then nothing is noted.
+        // A second mount that writes the file may make holes in it, and a truncate under way removes blocks. Then nothing is noted.
         if !self.exclusive || self.cutting > 0 {
             return;
         }

@@ -247,7 +247,7 @@ impl Client {
         self.session.want();
     }
 
-    /// The first handshake. It fails with the MDT's fault, unless the MDT is only not ready yet.
+    /// The first handshake. The handshake fails with the MDT's fault, unless the MDT is only not ready yet.
     pub(crate) async fn open_session(&self) -> Result<(), Fault> {
         loop {
             match self.begin_session().await {

@@ -1,7 +1,7 @@
 //! The file system behind a mount: takes each request of the kernel to the client, and the answer back.
 //!
-//! The file system only translates: one file per operation in [`crate::ops`]. It keeps only state that the kernel does not repeat later:
-//! the owners of fcntl locks, by open file.
+//! The file system only translates: one file per operation in [`crate::ops`]. The only state kept here is the part that the kernel does not
+//! repeat later: the owners of fcntl locks, by open file.
 //!
 //! Invariant: a request whose caller was killed is answered at once. The operation goes on to its end, and gives back handles and locks
 //! that nobody will use.
@@ -83,7 +83,7 @@ pub(crate) struct Who {
     pub cancel: Cancel,
 }
 
-/// An answer, and how to take back what it gives if nobody will use it.
+/// An answer, and how to take back its resource if nobody will use it.
 pub(crate) struct Done {
     pub reply: Reply,
     pub undo: Undo,
@@ -633,7 +633,7 @@ mod tests {
         assert!(is_there(tid) && is_there(std::process::id()) && is_there(1));
         drop(end);
         thread.join().expect("it ends");
-        // The kernel wakes whoever joins a thread shortly before its number is free.
+        // The kernel wakes a thread that joins another shortly before the other's number is free.
         while std::path::Path::new(&format!("/proc/self/task/{tid}")).exists() {
             std::thread::yield_now();
         }

@@ -2,8 +2,9 @@
 //!
 //! The kernel sends one INTERRUPT for a request whose caller got any signal, and then waits for the answer as
 //! before. A handler that can end early does so when its [`Cancel`] fires; any other handler goes on. With several
-//! readers an INTERRUPT may be read before its request is registered, or after its answer. Both cases look unknown
-//! here: the session answers EAGAIN, and the kernel sends the INTERRUPT again if the request still lives.
+//! readers an INTERRUPT may be read before its request is registered, or after its answer. In either case the
+//! request looks unknown here: the session answers EAGAIN, and the kernel sends the INTERRUPT again if the request
+//! still lives.
 //!
 //! Invariant: a request is in the table from before its handler runs until after its answer was written.
 
@@ -39,7 +40,7 @@ impl Cancel {
         self.0.requested.load(Ordering::Acquire)
     }
 
-    /// Completes once the caller gets a signal; at once if it has. Owns what it needs.
+    /// Completes once the caller gets a signal; at once if it has. The future owns all that it needs.
     pub fn requested(&self) -> impl Future<Output = ()> + Send + 'static {
         let state = self.0.clone();
         async move {

@@ -30,7 +30,7 @@ const VARIABLE_DEFAULT: &str = "SLURM_JOB_ID";
 const LOOK_AGAIN_MS: u64 = 1_000;
 /// Most threads that are remembered.
 const KNOWN_MAX: usize = 4096;
-/// Threads that have asked for nothing for so long are forgotten when there are too many.
+/// Threads without a request for this long are forgotten when there are too many.
 const KNOWN_IDLE_MS: u64 = 10_000;
 /// Most of an environment that is read.
 const ENVIRON_BYTES_MAX: usize = 256 << 10;
@@ -102,7 +102,7 @@ struct Known {
     /// The variable's value.
     value: Option<String>,
     looked: Mono,
-    /// The environment could not be read in time: until then the thread goes by program and user.
+    /// The environment could not be read in time: until then the thread is named by program and user.
     retry_at: Option<Mono>,
 }
 
@@ -256,7 +256,7 @@ fn variable(tid: u32, name: &str) -> Option<String> {
     let mut environ = Vec::new();
     let mut room = [0; 4096];
     while environ.len() < ENVIRON_BYTES_MAX {
-        // Not allowed, or it has ended: then it goes by its program.
+        // The reading is not allowed, or the thread has ended: then it is named by its program.
         let len = rustix::io::read(&file, &mut room).ok()?;
         if len == 0 {
             break;

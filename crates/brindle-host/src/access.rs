@@ -194,7 +194,8 @@ fn keep_nodemaps(identity: &Path, list: &MappedNodemapList) {
     if nodemaps_on_file(identity).is_ok_and(|known| known.as_ref() == Some(&list.nodemaps)) {
         return;
     }
-    // A server of the last release reads the file as long as no numbers are mapped. It does not start if it would trust hosts by mistake.
+    // A server of the last release reads the file as long as no numbers are mapped. The server does not start if it would trust hosts by
+    // mistake.
     let bytes = match list.to_previous() {
         Some(plain) => form::encode(FormatLevel::FIRST, &plain),
         None => form::encode(FormatLevel::FIRST, list),
@@ -381,7 +382,7 @@ pub async fn new_name(
 pub fn write_new_name(renewed: &Identity, identity: &IdentityFile) -> Result<()> {
     let host = renewed.name().host.clone();
     let conf = conf_of(identity.path());
-    // The identity decides. It is written last, so that a host that was interrupted is told again.
+    // The identity decides. The identity is written last, so that a host that was interrupted is told again.
     if let Some(file) = ClusterFile::read(conf)? {
         ClusterFile { host: host.clone(), ..file }.write(conf)?;
     }

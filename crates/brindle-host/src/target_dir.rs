@@ -1,7 +1,7 @@
 //! The lock on a target's directory: at most one process serves, formats or moves a target.
 //!
-//! The lock is flock(2) on the file `lock`. It goes with the process that holds it, however the process dies. The file's text names the
-//! holder, for messages only.
+//! The lock is flock(2) on the file `lock`. The lock goes with the process that holds it, however the process dies. The file's text
+//! names the holder, for messages only.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{Read, Seek, Write};

@@ -69,7 +69,7 @@ impl Agent {
         Arc::new(Agent { client, archive, settings, number, pace, attempts: Arc::default() })
     }
 
-    /// Works until `stop`; then what it has is given to others at once.
+    /// Works until `stop`; then its work is given to others at once.
     pub async fn run(self: Arc<Self>, stop: impl Future<Output = ()>) {
         let (taking, telling) = (self.clone().take(), self.clone().tell());
         tokio::select! {

@@ -17,7 +17,7 @@ use tokio::sync::{Mutex, Semaphore};
 
 use crate::plan::{PlanView, capital, quoted};
 
-/// How long the orchestrator may take to tell what there is.
+/// Longest time for the orchestrator to report its state.
 const TOLD_LIMIT: Duration = Duration::from_secs(5);
 
 /// Requests that wait until something is done.
@@ -111,7 +111,7 @@ impl Orchestrator {
             .next("read its log; what it had begun goes on when it runs again")
     }
 
-    /// Asks it on a thread that may wait. Dropped, the thread goes on to the end of what it waits for.
+    /// Asks the orchestrator on a thread that may wait. If the future is dropped, the thread goes on to the end of its wait.
     async fn told(&self) -> Result<BufferAnswers> {
         let held = self.telling.clone().lock_owned();
         let held = tokio::time::timeout(TOLD_LIMIT, held).await.map_err(|_| self.silent())?;

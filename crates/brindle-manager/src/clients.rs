@@ -18,7 +18,7 @@ use crate::cluster::Managed;
 
 /// Mounts at a time: those of tasks, and some for plans.
 pub const MOUNTS_MAX: usize = 12;
-/// How long whoever waits for a plan waits for the servers.
+/// How long a caller that waits for a plan waits for the servers.
 const LOOK_LIMIT: Duration = Duration::from_secs(15);
 /// Longest path that is taken.
 const PATH_MAX_BYTES: usize = 4096;
@@ -111,7 +111,7 @@ impl Managed {
         })?;
         let (map, _) = self.servers.map(place).await?;
         let (clients, place) = (self.clients.clone(), place.clone());
-        // On its own: whoever asks may go away meanwhile, and a session that was opened must be closed.
+        // A task of its own: the caller may go away meanwhile, and an opened session must be closed.
         let connecting = tokio::spawn(async move {
             let client = clients.connect(&place, &map.fs).await?;
             Ok(Mounted(Some((client, permit))))
@@ -127,7 +127,7 @@ fn bug(e: &tokio::task::JoinError) -> Fault {
     Fault::new(Code::Bug).what("the mount for an action ended:").why(e.to_string())
 }
 
-/// A mount that ends with this value, also when whoever made it goes away; until it has ended it counts among those that there are.
+/// A mount that ends with this value, also when its maker goes away; until it has ended it counts among the present mounts.
 struct Mounted(Option<(Arc<Client>, OwnedSemaphorePermit)>);
 
 impl Mounted {

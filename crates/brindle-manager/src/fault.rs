@@ -48,7 +48,7 @@ pub fn status(code: Code) -> StatusCode {
     }
 }
 
-/// The answer that tells of a fault.
+/// The answer for a fault.
 pub fn response(fault: &Fault) -> Response<Body> {
     let status = status(fault.code);
     let problem = Problem {

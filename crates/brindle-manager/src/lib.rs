@@ -128,9 +128,9 @@ pub struct Settings {
     pub certificate_ends_s: Option<i64>,
     /// Numbers of the process.
     pub registry: Registry,
-    /// Where alerts are told.
+    /// Receivers of alerts.
     pub ways: Ways,
-    /// How often whoever is near a limit is told there.
+    /// Interval of the reports on owners near a limit.
     pub quota_report: Option<Every>,
     /// How the host is asked for passwords that it knows.
     pub pam: Pam,

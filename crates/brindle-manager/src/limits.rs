@@ -96,7 +96,7 @@ impl Change {
         }
     }
 
-    /// Makes it, or only says what it would come to.
+    /// Makes the change, or only says what it would do.
     pub async fn make(&self, managed: &Managed, dry_run: bool) -> Result<PlanView> {
         let place = managed.place()?;
         let answer = managed.servers.change_limit(&place, self.change.clone(), dry_run).await?;

@@ -35,7 +35,7 @@ const SHOWN_MAX: usize = 256;
 #[derive(Default)]
 pub struct Shown(Mutex<VecDeque<(Key, Words)>>);
 
-/// User, action, and what it is done to.
+/// User, action, and object of the action.
 type Key = (String, String, String);
 /// The action in a sentence, and the effects that programs notice.
 type Words = (String, Vec<String>);

@@ -106,7 +106,7 @@ impl Change {
         self.pool.to_string()
     }
 
-    /// Says what it would come to.
+    /// Says what the change would do.
     pub async fn plan(&self, managed: &Managed) -> Result<PlanView> {
         let place = managed.place()?;
         let (map, _) = managed.servers.map(&place).await?;

@@ -226,7 +226,7 @@ impl Change {
         }
     }
 
-    /// Of whom, for the audit log and titles.
+    /// Owner, for the audit log and titles.
     pub fn who(&self) -> String {
         match &self.owner {
             Some((_, name)) => format!("{} {name}", kind_name(self.kind)),
@@ -238,7 +238,7 @@ impl Change {
         QuotaView::new(self.kind, self.owner.clone(), shown)
     }
 
-    /// Makes it, or only says what it would come to.
+    /// Makes the change, or only says what it would do.
     pub async fn make(&self, managed: &Managed, cred: &Cred, dry_run: bool) -> Result<QuotaPlanView> {
         let (servers, place) = (&managed.servers, managed.place()?);
         let before = self.view(&quota::show(servers, &place, self.subject, cred).await?);

@@ -21,17 +21,17 @@ use crate::clients::{self, Named};
 use crate::cluster::Managed;
 use crate::plan::{PlanView, quoted};
 
-/// How long a plan looks at files; what it has not looked at then is done all the same.
+/// Longest time for which a plan looks at files; files beyond that are acted on all the same.
 const PLAN_LIMIT_MS: u64 = 5_000;
-/// Files that are asked for and not done: whoever opens a released file meanwhile is behind no more than these.
+/// Most files that are requested and not done: a user who opens a released file meanwhile waits behind no more than these.
 const PENDING_MAX: usize = 256;
-/// Pause between two looks at what is pending.
+/// Pause between two looks at pending files.
 const LOOK_EVERY_MS: u64 = 300;
 /// How long a task waits while nothing gets done, before it says so and ends.
 const STALLED_LIMIT_MS: u64 = 15 * 60_000;
 /// How long a task that was given up takes files from the queue.
 const GIVE_UP_LIMIT_MS: u64 = 15_000;
-/// Failures that are told one by one.
+/// Failures that are reported one by one.
 const FAILURES_TOLD: u64 = 5;
 
 /// Actions of the page.
@@ -517,7 +517,7 @@ impl Work<'_> {
     }
 }
 
-/// Where what was pending is when a task was given up.
+/// State of pending files when a task was given up.
 #[derive(Default)]
 struct Ended {
     taken: u64,

@@ -25,7 +25,7 @@ const FILE: &str = "usage.json";
 const TOP_MAX: usize = 50;
 /// Files with several names that are counted once; of more, some count for each name.
 const LINKED_MAX: usize = 1_000_000;
-/// Users that are told apart; what others have counts as nobody's.
+/// Most users that are counted separately; files of further users count as nobody's.
 const USERS_MAX: usize = 100_000;
 /// Pages between two lines of progress.
 const TELL_EVERY_PAGES: u64 = 20;
@@ -153,7 +153,7 @@ pub struct LastUsageView {
     pub usage: Option<Arc<UsageView>>,
 }
 
-/// The N largest of what was offered.
+/// The N largest of the offered entries.
 struct Top<T> {
     kept: BTreeMap<(u64, u64), T>,
     offered: u64,
@@ -183,7 +183,7 @@ impl<T> Top<T> {
     }
 }
 
-/// Sums over the entries of a scan, in which each directory comes before what is in it.
+/// Sums over the entries of a scan, in which each directory comes before its entries.
 struct Looking {
     view: UsageView,
     now_s: i64,

@@ -371,7 +371,7 @@ fn kind(word: &Token) -> Result<FileType> {
     })
 }
 
-/// The status of a file, in Robinhood's words; `None` for what is no file.
+/// The status of a file, in Robinhood's words; `None` if the entry is no file.
 pub fn status(entry: &Entry) -> Option<&'static str> {
     if entry.kind != FileType::Regular {
         return None;

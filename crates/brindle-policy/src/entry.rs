@@ -68,7 +68,7 @@ impl Entry {
         self.path.rsplit('/').next().unwrap_or_default()
     }
 
-    /// How deep it lies: 0 for the root, 1 for what is in it.
+    /// Depth of the entry: 0 for the root, 1 for the root's entries.
     pub fn depth(&self) -> u64 {
         match self.path.as_str() {
             "/" => 0,

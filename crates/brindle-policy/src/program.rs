@@ -253,7 +253,7 @@ impl Program {
         self.classes.iter().map(|(name, class)| (name.clone(), class.definition.clone())).collect()
     }
 
-    /// Whether anything in it goes by the time of the last access.
+    /// Whether the program uses the time of last access anywhere.
     pub fn goes_by_access(&self) -> bool {
         let is_test =
             |leaf: &Condition| matches!(leaf, Condition::Test(test) if test.field == Field::LastAccess);

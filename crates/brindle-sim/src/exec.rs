@@ -252,7 +252,7 @@ impl Sim {
         waker.wake();
     }
 
-    /// Ends a group: its futures are dropped, and what it spawns from now on too.
+    /// Ends a group: its futures are dropped, and every future that it spawns from now on.
     pub fn end_group(&self, group: &Arc<Group>) {
         group.die();
         let mut exec = self.exec.lock();

@@ -20,7 +20,7 @@ const CONNECTION_LIFE: Duration = Duration::from_secs(30);
 /// Content type of OpenMetrics text in HTTP.
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Says whether the process is healthy; the text otherwise goes to whoever asks.
+/// Reports whether the process is healthy; if not, the text goes to the caller.
 pub type Health = Arc<dyn Fn() -> std::result::Result<(), String> + Send + Sync>;
 
 /// JSON that goes to whoever asks.

@@ -12,7 +12,7 @@ pub const PAUSE_MS: u64 = 60_000;
 /// Most (subject, text) pairs that are remembered; the one that was quiet for longest is forgotten first.
 const REMEMBERED_MAX: usize = 1024;
 
-/// Decides what is said again.
+/// Decides which lines are repeated.
 pub struct Limiter {
     clock: Arc<dyn Clock>,
     said: Mutex<BTreeMap<(String, String), Said>>,

@@ -16,7 +16,7 @@ use prometheus_client::metrics::MetricType;
 
 /// Most series of one family; further ones are counted in one series with the label `overflow`.
 const SERIES_MAX: usize = 4096;
-/// Upper bounds of a histogram's buckets in seconds; what is longer goes into the last one.
+/// Upper bounds of a histogram's buckets in seconds; longer times go into the last bucket.
 const BUCKETS_SECONDS: [f64; 16] = [
     0.000_05,
     0.000_1,
@@ -251,7 +251,7 @@ impl Registry {
         with
     }
 
-    /// Forgets all series with a label: what it stands for is gone.
+    /// Forgets all series with a label: the labelled object is gone.
     pub fn forget(&self, key: &str, value: &str) {
         let has = |labels: &Labels| labels.iter().any(|(k, v)| k == key && v == value);
         for family in self.families.0.lock().values_mut() {

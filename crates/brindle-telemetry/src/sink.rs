@@ -86,7 +86,7 @@ impl Sink {
     pub(crate) fn flush(&self, limit: Duration) {
         let mut queue = self.queue.lock();
         let is_busy = |queue: &mut Queue| queue.writing || !queue.lines.is_empty();
-        // Whether it was in time makes no difference to whoever ends.
+        // A caller that ends does not care whether the line was in time.
         let _ = self.idle.wait_while_for(&mut queue, is_busy, limit);
     }
 

@@ -91,7 +91,7 @@ impl Chaos {
         Chaos { cluster, history, down: Arc::default(), full: Arc::default(), blocks, seams }
     }
 
-    /// Restarts what is down; clients with `revive`. Never ends.
+    /// Restarts nodes that are down; clients with `revive`. Never ends.
     pub async fn supervise(self, revive: impl Fn(&str)) {
         loop {
             self.seams.sleep_ms(LOOK_MS).await;
@@ -246,7 +246,8 @@ impl Chaos {
         }
     }
 
-    /// A client that no server hears until its session has ended, while OSTs are not told of that; then OSTs hear what it sent before.
+    /// Cuts a client off from all servers until its session has ended, while OSTs do not hear of that; then OSTs get its earlier
+    /// messages.
     fn outlive(&self, client: &str) {
         self.history.fault("late requests where no fence is known");
         self.history.excuse(|e| e.silence = true);

@@ -413,7 +413,7 @@ impl Run {
         self.history.violation(format!("I6: tasks left after healing (life, tasks): {lives:?}"));
     }
 
-    /// Compares what is there with the history.
+    /// Compares the files with the history.
     async fn verdict(&self) -> Result<(), Fault> {
         let node = self.cluster.world().node("witness");
         let client = SimCluster::mount(&node).await;

@@ -159,7 +159,7 @@ fn what_is_read_while_its_object_goes_is_read_where_it_lies_now() {
     world.end();
 }
 
-/// A move is no change: who has written last, and when, is what it was.
+/// A move is no change: the last writer and the time of the last write stay.
 #[test]
 fn a_move_of_a_file_that_two_write_leaves_its_times() {
     let bench = Bench::new();
@@ -207,7 +207,7 @@ fn a_reservation_that_finds_no_room_leaves_the_file_as_long_as_it_was() {
     bench.cluster.world().end();
 }
 
-/// The MDT asks the writer to let what is under way end before bytes move, and the only thing under way is what waits for the move.
+/// The MDT asks the writer to let writes under way end before bytes move, and the only write under way waits for the move.
 #[test]
 fn what_was_acknowledged_and_finds_no_room_goes_elsewhere_with_what_lies_behind_it() {
     acknowledged_in_pieces(&[(0, UNIT)]);
@@ -365,7 +365,7 @@ fn what_was_told_of_a_new_file_counts_until_somebody_has_written_it() {
     bench.cluster.world().end();
 }
 
-/// The file lies elsewhere by the time that somebody syncs it: what was lost before is lost all the same.
+/// The file lies elsewhere by the time of a sync: earlier losses are losses all the same.
 #[test]
 fn what_an_ost_lost_of_a_closed_file_is_told_also_where_the_file_was_moved_since() {
     let mut lost = 0;

@@ -1,5 +1,5 @@
-//! Bytes that an OST lost in a power cut are written again by the client that kept them. Such bytes never come to lie
-//! over newer bytes: neither of others that write the file by now, nor of the client itself.
+//! Bytes that an OST lost in a power cut are written again by the client that kept them. Rewritten bytes never come to
+//! lie over newer bytes: neither of others that write the file by now, nor of the client itself.
 #![allow(
     clippy::cast_lossless,
     clippy::cast_possible_truncation,

@@ -1,5 +1,5 @@
 //! Tests of output beside the data that cannot be written: logs on a full disk, and the output of commands.
-//! Such a failure never ends or delays the service, and does not count as a bug.
+//! A failed output never ends or delays the service, and does not count as a bug.
 
 use std::fs::{self, File};
 use std::io::Read;

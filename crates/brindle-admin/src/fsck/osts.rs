@@ -95,7 +95,7 @@ pub fn compare(reader: &KvReader, mdt: &Target, osts: &BTreeMap<u16, Ost>, repor
     let mut owned: BTreeMap<u16, Vec<ObjectId>> = BTreeMap::new();
     let outcome = for_each_file(reader, |file| {
         report.files += 1;
-        // A move was under way: what it was copying is the file's, or garbage, as soon as the MDT runs.
+        // A move was under way: as soon as the MDT runs, the copied blocks are the file's, or garbage.
         for (stripe, ost) in file.aside.iter().flat_map(Component::stripes) {
             owned.entry(ost).or_default().push(ObjectId::of(file.ino, stripe));
         }

@@ -45,7 +45,7 @@ impl CheckedTargets {
     }
 }
 
-/// Reads the superblock of each directory; what is wrong with one is a finding.
+/// Reads the superblock of each directory; a wrong superblock is a finding.
 pub fn find(disk: &dyn Disk, dirs: &[String], report: &mut Report) -> Result<CheckedTargets> {
     let mut targets: Vec<Target> = Vec::new();
     for dir in dirs {

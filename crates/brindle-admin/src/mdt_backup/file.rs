@@ -199,7 +199,7 @@ impl Reader {
         self.len
     }
 
-    /// The next rows; `None` at the end, which is compared with what was read.
+    /// The next rows; `None` at the end, whose number of rows is compared with the rows read.
     pub fn rows(&mut self) -> Result<Option<Rows>> {
         if self.is_over {
             return Ok(None);

@@ -186,8 +186,8 @@ impl Client {
                 state.wrote(snapshot, offset + written, how.kill_suidgid);
             }
             if sum.end > offset + written && failed.as_ref().is_some_and(|f| uncertainty(f) == 0) {
-                // Bytes after the failed part belong to the file, whatever becomes of that part. They do not belong to a hole that is made
-                // there later.
+                // Bytes after the failed part belong to the file, whatever becomes of that part. The bytes do not belong to a hole that is
+                // made there later.
                 state.reserved(snapshot, sum.end);
             }
             state.told_of_cut_since(snapshot)
@@ -396,9 +396,8 @@ impl Client {
     }
 }
 
-/// Keeps the failure that lies first in the file; an old layout goes before everything.
-/// Whether a fault may mean that the layout is another by now, so that nothing is certain of the parts that were written: surely (2), or
-/// perhaps (1: an object is missing that must exist; see `Client::retry`).
+/// How surely a fault means that the layout has changed, so that the outcome of the written parts is unknown: 2 surely, 1 perhaps (an object
+/// is missing that must exist; see `Client::retry`), 0 not at all.
 fn uncertainty(fault: &Fault) -> u8 {
     match fault.code {
         Code::StaleLayout => 2,
@@ -407,6 +406,7 @@ fn uncertainty(fault: &Fault) -> u8 {
     }
 }
 
+/// Keeps the failure that lies first in the file; an old layout goes before all other faults.
 fn note_failure(failed: &mut Option<(u64, ObjectRange, Fault)>, first: u64, part: ObjectRange, fault: Fault) {
     let replace = match failed {
         None => true,

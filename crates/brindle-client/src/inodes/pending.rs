@@ -127,7 +127,7 @@ impl Pending {
     }
 }
 
-/// A report on its way in a request. Its changes stay due until the report is marked as delivered.
+/// A report on its way in a request. The changes in the report stay due until it is marked as delivered.
 pub(crate) struct Due {
     /// The report that the request carries; `None` if nothing is due.
     pub report: Option<WriteReport>,

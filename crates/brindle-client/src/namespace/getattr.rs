@@ -68,8 +68,8 @@ impl Client {
         inode.lock().take_size(asked, attr.size_bytes);
         Ok(attr)
     }
-    /// Attributes for the answer to a LOOKUP. They must include all earlier answers to programs here: a kernel that gets a size from
-    /// before a write takes it for the size of the file.
+    /// Attributes for the answer to a LOOKUP. The attributes must include all earlier answers to programs here: a kernel that gets a
+    /// size from before a write takes it for the size of the file.
     pub(crate) async fn attr_by_name(&self, naming: Naming, attr: Attr) -> Result<Attr, Fault> {
         if !self.inodes.is_older(&naming, attr.ino) {
             return Ok(attr);

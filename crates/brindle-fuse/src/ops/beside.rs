@@ -128,7 +128,7 @@ impl Beside {
         shard.make_room();
     }
 
-    /// The kernel reads pages: they will hold what was written before.
+    /// The kernel reads pages: they will hold all earlier writes.
     pub fn fills(&self, ino: Ino, range: Range<u64>) {
         let mut shard = self.shard(ino).lock();
         let meets = |write: &Write| {

@@ -48,7 +48,7 @@ pub(crate) fn answer(fs: &BrindleFs, asked: Asked, op: &Op) -> Option<Reply> {
     };
     if known.is_some() && !matches!(op, Op::Lookup(_)) {
         fs.stale_answered(asked.pid, part(op), ino);
-        // The thread asks for something else than what its last request was about.
+        // The thread asks for something other than the object of its last request.
         fs.recent.forget(asked.pid, ino, fs.client.seams().now());
     }
     known
@@ -91,7 +91,7 @@ fn attributes(fs: &BrindleFs, asked: Asked, ino: Ino) -> Option<(Attr, Duration)
 /// Rights of a directory that several clients change, for a thread that only has its permissions checked.
 fn rights(fs: &BrindleFs, asked: Asked, ino: Ino) -> Option<Attr> {
     fs.client.rights(ino)?;
-    // Looking at the thread may take a while: what is told is what is known after it.
+    // Looking at the thread may take a while: the answer has the facts that are known after the look.
     let looks = fs.calls.looks_at_rights_only(asked.pid, fs.client.seams().now());
     fs.client.rights(ino).filter(|_| looks)
 }

@@ -46,7 +46,7 @@ const TAKEN_IN_MS: u64 = 2000;
 const A_TICK: Duration = Duration::from_nanos(1);
 /// Ticks that an entry kept for one tick may live: until the end of the next tick, and one more because the two counts differ by up to one.
 const TICKS: u64 = 3;
-/// The kernel keeps nothing beyond the lease; for what is kept for a tick there must be this much left of it.
+/// The kernel keeps nothing beyond the lease; an entry is kept for a tick only if the lease has at least this much time left.
 const LEASE_LEFT_MS: u64 = 100;
 /// A habit of this tick or the one before counts: it will be repeated at once.
 const HABIT_TICKS: u64 = 2;
@@ -245,7 +245,7 @@ impl KernelCacheState {
         CacheableAnswer { attr, name, given: Some(given) }
     }
 
-    /// The thread asks for something new, so it has taken in what it was answered; or it will never do so.
+    /// The thread makes a new request, so it has taken in the last answer, or will never do so.
     pub fn gone_on(&self, tid: u32, habit: Habit, now: Moment) {
         let mut inner = self.0.lock();
         if let Some(answered) = inner.answered.remove(&tid) {

@@ -34,7 +34,7 @@ impl Known {
         }
     }
 
-    /// The inode is no more: what it was, without links.
+    /// Notes that the inode is gone; returns its last attributes, without links.
     pub fn removed(&self, ino: Ino) -> Option<Attr> {
         let last = self.shard(ino).lock().get(&ino).cloned()?;
         Some(Attr { nlink: 0, ..last })

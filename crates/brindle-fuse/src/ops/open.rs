@@ -60,7 +60,7 @@ pub(crate) fn note_synchronous(client: &Client, open: &brindle_client::Opened, f
     }
 }
 
-/// Whether reads leave the time of the last access as it is.
+/// Whether reads leave the time of last access unchanged.
 pub(crate) fn keeps_atime(flags: u32) -> bool {
     flags & libc::O_NOATIME as u32 != 0
 }

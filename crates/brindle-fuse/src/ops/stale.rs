@@ -58,7 +58,7 @@ impl Refused {
 pub(crate) enum Part {
     /// A step of the walk.
     Step,
-    /// May be made on the way, to check a permission or to follow a link, or be what is wanted.
+    /// A request that may be on the way, to check a permission or to follow a link, or be the wanted operation.
     Look,
     /// The aim of the call.
     Act,
@@ -195,7 +195,7 @@ mod tests {
         ask(Step);
         ask(Act);
         assert!(is_second(Act));
-        // Permissions are looked at on the way, of directories and of what is opened.
+        // On the way permissions are checked, of directories and of the file that is opened.
         for first in [Look, Act] {
             assert!(!is_second(first));
             ask(Step);

@@ -124,7 +124,7 @@ pub enum SetTime {
     To(Time),
 }
 
-/// SETATTR: what is `None` stays.
+/// SETATTR: attributes that are `None` stay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Setattr {
     /// The handle that asks (ftruncate, also O_TRUNC where it is not atomic).
@@ -301,7 +301,7 @@ pub struct Flush {
 pub struct Fsync {
     /// The handle.
     pub fh: u64,
-    /// Only what is needed to read the contents back.
+    /// Only the data that a later read needs.
     pub data_only: bool,
 }
 

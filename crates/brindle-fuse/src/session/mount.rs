@@ -206,7 +206,7 @@ fn open_by_nodeid(root: &OwnedFd, nodeid: u64) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Unmounts lazily what was mounted there a moment ago.
+/// Lazily unmounts a mount that was made a moment ago.
 pub fn detach(path: &Path) {
     if let Err(error) = umount_call(path, UnmountFlags::DETACH) {
         tracing::warn!(path = %path.display(), %error, "cannot unmount");

@@ -188,7 +188,7 @@ impl<F: Filesystem> Shared<F> {
     }
 }
 
-/// A handler that waits for something: given to the task runner by whoever wakes it first.
+/// A handler that waits: the first thread that wakes it gives it to the task runner.
 struct Parked {
     state: Mutex<Park>,
     tasks: Arc<dyn Spawn>,

@@ -48,7 +48,7 @@ use crate::service::{self, How, LockedTarget, Service};
 const KEEP_MS: u32 = 500;
 /// Interval at which a standby host reads the owner block, in milliseconds.
 const READ_EVERY_MS: u64 = 500;
-/// Longest time that a device may take to answer. This host could not serve from a slower one.
+/// Longest time that a device may take to answer. The host could not serve from a slower one.
 const READ_LIMIT_MS: u64 = 1_000;
 /// Margin beyond the owner's lease, for clocks that differ in speed.
 const LEASE_MARGIN_MS: u64 = 500;

@@ -32,7 +32,7 @@ impl Text {
         }
     }
 
-    /// The bytes; what is wrong if they are not base64.
+    /// Decodes the bytes; `Err` if they are not base64.
     pub fn bytes(&self) -> std::result::Result<Vec<u8>, String> {
         match self {
             Text::Plain(text) => Ok(text.clone().into_bytes()),
@@ -182,7 +182,7 @@ pub struct Manifest {
     pub blake3: String,
     /// Paths of the file from the root, without a leading slash; one for each hard link.
     pub paths: Vec<Text>,
-    /// The directories above them, each before what is in it.
+    /// The directories above them, each before its entries.
     pub directories: Vec<Above>,
     /// Owner, permissions, times.
     #[serde(flatten)]
@@ -216,7 +216,7 @@ pub fn checksum(hex: &str) -> std::result::Result<[u8; 32], String> {
 }
 
 impl Manifest {
-    /// Reads the JSON of one; what is wrong otherwise.
+    /// Reads the JSON of a manifest; `Err` has the reason.
     pub fn from_json(json: &[u8]) -> std::result::Result<Manifest, String> {
         let manifest: Manifest =
             serde_json::from_slice(json).map_err(|e| format!("it is no manifest: {e}"))?;
@@ -226,7 +226,7 @@ impl Manifest {
         }
     }
 
-    /// Enters what is known once all bytes were copied.
+    /// Enters the facts that are known once all bytes were copied.
     pub fn complete(&mut self, copy: &ArchivedCopy, object: String) {
         self.data_version = copy.data_version.into();
         self.attempt = copy.attempt.into();

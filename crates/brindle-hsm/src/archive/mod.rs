@@ -52,7 +52,7 @@ impl CopyName {
     }
 }
 
-/// A copy that is not what was archived.
+/// A copy that differs from the archived bytes.
 pub fn damaged(name: &dyn fmt::Display, why: String) -> Fault {
     Fault::new(Code::ArchiveDamaged)
         .subject(name.to_string())

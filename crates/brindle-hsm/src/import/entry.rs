@@ -149,7 +149,7 @@ fn layout(parts: &[Striping]) -> Result<Option<LayoutPolicy>, String> {
 }
 
 impl Entry {
-    /// Entry of a manifest, after checks; `Err` tells what is wrong.
+    /// Entry of a manifest, after checks; `Err` has the reason.
     pub fn of(manifest: Manifest, shown: String, bytes: Bytes) -> Result<Entry, String> {
         let paths: Vec<Vec<u8>> = manifest.paths.iter().map(path_of).collect::<Result<_, _>>()?;
         if paths.is_empty() {

@@ -173,7 +173,7 @@ impl Maker {
         }
     }
 
-    /// Makes what was left for later, in the order of archiving, then gives the directories their times.
+    /// Makes the postponed files, in the order of archiving, then gives the directories their times.
     pub async fn finish(&self) -> Result<()> {
         let mut later = std::mem::take(&mut *self.later.lock());
         later.sort_by_key(|entry| entry.attempt);

@@ -55,7 +55,7 @@ pub struct Wanted {
     pub archive: u32,
     /// Directory that they go below; empty for the root.
     pub into: Vec<u8>,
-    /// Only what was at or below this path; empty for all.
+    /// Only files at or below this path; empty for all.
     pub only: Vec<u8>,
     /// The rest of a path below `only` is dropped: the single file gets the path `into` itself.
     pub is_one_file: bool,

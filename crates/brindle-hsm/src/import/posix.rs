@@ -44,7 +44,7 @@ pub struct Walk {
 }
 
 impl Walk {
-    /// Walks, and hands on what is there. For a thread of its own.
+    /// Walks the tree, and hands on the files. For a thread of its own.
     pub fn run(&self, tally: &Arc<Tally>, found: &mpsc::Sender<Box<Entry>>) -> Result<()> {
         let start = self.links.join(Path::new(std::ffi::OsStr::from_bytes(&self.only)));
         let meta = start.symlink_metadata().map_err(|e| {

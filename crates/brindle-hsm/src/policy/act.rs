@@ -147,7 +147,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Refuses an entry that was read since the scan, where the text goes by that.
+    /// Refuses an entry that was read since the scan, if the text uses access times.
     async fn check_unread(&self, chosen: &Chosen) -> Result<()> {
         if chosen.entry.unread_since.is_none() {
             return Ok(());
@@ -226,7 +226,7 @@ fn unchanged(entry: &Entry, (ctime, mtime): (Time, Time), paths: &[Vec<u8>]) -> 
     }
 }
 
-/// A word of a command line with its placeholders replaced, in one go: what is filled in is not looked at again.
+/// A word of a command line with its placeholders replaced, in one pass: replacements are not replaced again.
 fn fill(word: &str, path: &str, full: &str, chosen: &Chosen) -> String {
     let mut out = String::new();
     let mut rest = word;

@@ -22,7 +22,7 @@ pub const REMEMBERED_MAX: usize = 4096;
 const NAME_MAX_CHARS: usize = 64;
 /// Most usual places of users that are remembered; the one that was used longest ago is forgotten first.
 const USUAL_MAX: usize = 1024;
-/// Bits of an IPv6 address that count: whoever has one address has all of its network.
+/// Bits of an IPv6 address that count: an owner of one address has all of its network.
 const NETWORK_BITS: u32 = 64;
 
 /// An address, or the network that stands for it.
@@ -81,7 +81,7 @@ impl Tries {
 /// A refusal.
 #[derive(Clone, Debug)]
 pub struct Refused {
-    /// The refusal, for whoever tried.
+    /// The refusal, for the user who tried.
     pub fault: Fault,
     /// The first one of this reason in its window. Further ones need not be written down.
     pub is_first: bool,

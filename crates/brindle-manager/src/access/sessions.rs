@@ -18,7 +18,7 @@ pub const SESSIONS_MAX: usize = 256;
 /// Most sessions of one user, likewise.
 pub const SESSIONS_OF_USER_MAX: usize = 16;
 
-/// Name of whoever gives commands on the manager's own host.
+/// Name of the user of the manager's local socket.
 pub const LOCAL_USER: &str = "root";
 
 /// Values that a browser gets when a session begins.

@@ -12,7 +12,7 @@ const FULL_WARNING_S: f64 = 7.0 * DAY_S as f64;
 const FULL_CRITICAL_S: f64 = DAY_S as f64;
 /// Free part of the inodes below which there are few.
 const INODES_FREE_MIN: f64 = 0.1;
-/// A certificate that ends sooner is told of.
+/// A certificate that ends sooner raises an alert.
 const CERTIFICATE_WARNING_S: i64 = 14 * DAY_S;
 const CERTIFICATE_CRITICAL_S: i64 = 2 * DAY_S;
 /// Actions of tiering may wait so long.

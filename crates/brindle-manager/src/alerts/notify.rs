@@ -19,10 +19,10 @@ const WAITING_MAX: usize = 256;
 const MAIL_LIMIT: Duration = Duration::from_secs(30);
 /// Pauses before further tries.
 const PAUSES: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(10)];
-/// Most of what the program said that is shown.
+/// Most bytes of the program's output that are shown.
 const SAID_MAX_CHARS: usize = 300;
 
-/// Where alerts are told.
+/// Receivers of alerts.
 #[derive(Clone, Debug, Default)]
 pub struct Ways {
     /// The webhook.

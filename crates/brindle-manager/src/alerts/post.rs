@@ -113,7 +113,7 @@ async fn exchange(
     let status = match answer {
         Ok(answer) => {
             let status = answer.status();
-            // Read to its end, so that the other side sees no reset; what it says does not matter.
+            // Read to its end, so that the other side sees no reset; the contents do not matter.
             let _ = Limited::new(answer.into_body(), ANSWER_MAX_BYTES).collect().await;
             Ok(status)
         }

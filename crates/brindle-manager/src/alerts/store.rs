@@ -157,7 +157,7 @@ pub struct Alerts {
 }
 
 impl Alerts {
-    /// The alerts in a directory. A file that cannot be read is set aside: what is still wrong is raised anew.
+    /// The alerts in a directory. An unreadable file is set aside: present conditions are raised anew.
     pub fn load(dir: &Path, clock: Arc<dyn Clock>) -> Result<Alerts> {
         let path = dir.join(FILE);
         let cannot = |what: &'static str, e: &std::io::Error| {
@@ -179,7 +179,8 @@ impl Alerts {
         Ok(Alerts { path, clock, kept: Mutex::new(StoredAlerts { file, ..StoredAlerts::default() }) })
     }
 
-    /// Takes in what is wrong now. `is_whole`: nothing else is wrong; otherwise what was wrong may still be.
+    /// Takes in the present conditions. `is_whole`: there are no others; if it is false, earlier conditions may still
+    /// hold.
     pub fn observe(&self, fs: &str, conditions: &[Condition], is_whole: bool) -> Observed {
         let (now, now_s) = (self.clock.now(), self.clock.wall().secs);
         let mut kept = self.kept.lock();
@@ -206,7 +207,7 @@ impl Alerts {
         observed
     }
 
-    /// Somebody knows of an alert: it is told no more. The alert.
+    /// Acknowledges an alert, which is not told any more. Returns the alert.
     pub fn acknowledge(&self, id: u64, user: &str) -> Result<AlertView> {
         let now_s = self.clock.wall().secs;
         let mut kept = self.kept.lock();
@@ -440,7 +441,7 @@ mod tests {
             self
         }
 
-        /// Looks for so long, every second; what is told.
+        /// Looks every second for this long; returns the notices.
         fn look(&self, conditions: &[Condition], ms: u64) -> Vec<&'static str> {
             let mut told = Vec::new();
             for _ in 0..=ms / 1000 {

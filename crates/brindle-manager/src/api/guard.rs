@@ -83,7 +83,7 @@ fn shown_token(headers: &HeaderMap) -> Option<&str> {
     headers.get(header::AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer ")
 }
 
-/// The user for whom a token acts. Guesses are not counted: nobody guesses 256 bits, and whoever counts them lets strangers use the count up.
+/// The user for whom a token acts. Guesses are not counted: 256 bits cannot be guessed, and with a count strangers could use it up.
 fn of_token(manager: &Manager, secret: &str) -> Result<Caller> {
     let none = || {
         Fault::new(Code::NotLoggedIn)

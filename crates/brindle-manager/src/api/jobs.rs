@@ -30,7 +30,7 @@ pub async fn top(call: Arc<Call>, _: Nothing) -> Result<Arc<TopView>> {
     })?;
     let manager = &call.manager;
     let (servers, place) = (&manager.managed.servers, manager.managed.place()?);
-    // Held meanwhile: who comes now gets what is being asked for.
+    // Held meanwhile: a caller that comes now gets the present answer.
     let mut looks = manager.looks.0.lock().await;
     let age_ms = looks.get(&by).map(|(look, _)| manager.seams.now().ms_since(look.at()));
     if let (Some((_, view)), Some(0..FRESH_MS)) = (looks.get(&by), age_ms) {

@@ -76,7 +76,7 @@ async fn next(mut watching: Watching) -> Option<(LiveEvent, Watching)> {
     loop {
         let live = match watching.events.recv().await {
             Ok(live) => live,
-            // A slow browser misses some; the next ones say what is now.
+            // A slow browser misses some events; the next ones have the present state.
             Err(RecvError::Lagged(_)) => continue,
             Err(RecvError::Closed) => return None,
         };

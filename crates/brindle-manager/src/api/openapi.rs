@@ -25,7 +25,7 @@ pub async fn show(_: Arc<Call>, _: Nothing) -> Result<Description> {
     }
 }
 
-/// The description as text, as it is committed.
+/// The description as text, as it is in the repository.
 pub fn text() -> String {
     serde_json::to_string_pretty(&document()).expect("plain data") + "\n"
 }

@@ -16,7 +16,7 @@ use crate::live::state::StateView;
 use crate::plan::PlanView;
 use crate::tasks::Room;
 
-/// The state, shared with whoever else is shown it.
+/// The state, shared with all other viewers.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Shared(Arc<StateView>);

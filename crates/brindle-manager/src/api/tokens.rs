@@ -14,7 +14,8 @@ fn of(call: &Call) -> Result<Option<&str>> {
     Ok((caller.role < Role::Administrator).then_some(caller.session.user.as_str()))
 }
 
-/// A token manages neither tokens nor users: whoever finds one could keep the door open for ever.
+/// A token manages neither tokens nor users: a stolen token could otherwise keep the door open for
+/// ever.
 pub(super) fn person(call: &Call) -> Result<()> {
     if !call.caller()?.is_token {
         return Ok(());
@@ -32,7 +33,7 @@ pub async fn list(call: Arc<Call>, _: Nothing) -> Result<TokensView> {
     Ok(TokensView { tokens: call.manager.tokens.list(of(&call)?) })
 }
 
-/// Makes a token of whoever asks.
+/// Makes a token for the caller.
 pub async fn add(call: Arc<Call>, request: AddTokenReq) -> Result<NewTokenView> {
     person(&call)?;
     let (manager, doer, caller) = (&call.manager, call.doer(), call.caller()?);

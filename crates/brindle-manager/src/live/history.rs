@@ -214,7 +214,7 @@ impl History {
         }
     }
 
-    /// Adds the sample of a second. A file that cannot be written is told of in the log; the sample is shown all the same.
+    /// Adds the sample of a second. If a file cannot be written, the log says so; the sample is shown all the same.
     pub fn add(&mut self, sample: Sample) {
         for level in &mut self.levels {
             if let Err(e) = level.add(sample) {
@@ -297,7 +297,7 @@ impl Level {
     }
 
     fn put(&mut self, number: i64, sample: Sample) -> std::io::Result<()> {
-        // The clock was set back: what lies ahead would be the last for ever.
+        // The clock was set back: samples of the future would be the last ones for ever.
         self.samples.split_off(&number);
         self.samples.insert(number, sample);
         while self.samples.len() > self.max {
@@ -310,7 +310,7 @@ impl Level {
     }
 }
 
-/// The mean of the rates, by weight; what is no rate is that of the last sample.
+/// The mean of the rates, by weight; values that are no rates are taken from the last sample.
 fn mean(samples: &[(f64, Sample)]) -> Sample {
     let Some((_, last)) = samples.last() else { return Sample::default() };
     let whole: f64 = samples.iter().map(|(weight, _)| weight).sum();
@@ -378,7 +378,7 @@ mod tests {
         }
     }
 
-    /// The manager is killed at any moment, also while it writes, and started again: what is there is what was added.
+    /// The manager is killed at any moment, also while it writes, and started again: the history has exactly the added samples.
     #[test]
     fn kills_lose_nothing_but_a_torn_slot() {
         use std::os::unix::fs::FileExt as _;

@@ -34,7 +34,7 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// Opens the file, or makes it; what is in it, in no order. A file of another form is made anew: its samples are lost.
+    /// Opens the file, or makes it; returns its samples, in no order. A file of another form is made anew: its samples are lost.
     pub fn open(path: &Path, step_s: i64, slots: u64) -> io::Result<(Ring, Vec<Sample>)> {
         let file =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;

@@ -89,7 +89,7 @@ pub struct Asked {
     pub dev: DevProcesses,
 }
 
-/// The state of a cluster that tells of itself.
+/// The state of a cluster whose servers answer.
 pub fn view(at_s: i64, asked: &Asked) -> StateView {
     let fs = asked.report.view();
     let listed = asked.hosts.as_ref().map(|hosts| {

@@ -23,7 +23,7 @@ use crate::{Manager, api, fault, monitoring};
 /// How long an answer may take to begin. Longer work is a task.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
-/// Address of whoever asks.
+/// Address of the caller.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer(pub SocketAddr);
 

@@ -17,7 +17,7 @@ use crate::access::attempts::Origin;
 /// Connections of one address at once. Connections from this machine (a proxy, say) have no such bound.
 const OF_ADDRESS_MAX: usize = 64;
 
-/// A stream that fails when nothing of what is to be sent is taken for some time: its reader is gone, or does not read.
+/// A stream that fails when its peer takes no bytes for some time: its reader is gone, or does not read.
 pub struct Impatient<S> {
     stream: S,
     limit: Duration,
@@ -26,7 +26,7 @@ pub struct Impatient<S> {
 }
 
 impl<S> Impatient<S> {
-    /// A stream whose reader may pause for so long.
+    /// A stream whose reader may pause for this long.
     pub fn new(stream: S, limit: Duration) -> Impatient<S> {
         Impatient { stream, limit, waits: None }
     }

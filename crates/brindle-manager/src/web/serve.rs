@@ -28,7 +28,7 @@ const CONNECTIONS_MAX: usize = 512;
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 /// How long the head of a request may take, and how long a connection may be without one.
 const HEAD_LIMIT: Duration = Duration::from_secs(30);
-/// How long a browser may take nothing of what is sent to it.
+/// How long a browser may take none of the bytes that are sent to it.
 const UNREAD_LIMIT: Duration = Duration::from_secs(30);
 /// Pause after a connection that could not be accepted, because there are no descriptors left, say.
 pub(super) const PAUSE: Duration = Duration::from_millis(100);

@@ -16,7 +16,7 @@ use super::validity;
 
 /// Name of the file with a certificate that the manager has made, and its key.
 const FILE: &str = "certificate.pem";
-/// Days that such a certificate holds; browsers accept no more.
+/// Validity of such a certificate in days; browsers accept no more.
 const DAYS: i64 = 397;
 /// A certificate that ends in fewer days is replaced at the start.
 const RENEW_DAYS: i64 = 30;

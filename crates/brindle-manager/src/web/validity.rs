@@ -23,13 +23,13 @@ pub fn ends_s(der: &[u8]) -> Option<i64> {
     moment(tag, std::str::from_utf8(text).ok()?)
 }
 
-/// The contents of the first element, which must have this tag, and what is behind it.
+/// The contents of the first element, which must have this tag, and the rest after it.
 fn element(der: &[u8], expected: u8) -> Option<(&[u8], &[u8])> {
     let (tag, contents, behind) = any(der)?;
     (tag == expected).then_some((contents, behind))
 }
 
-/// Tag and contents of the first element, and what is behind it.
+/// Tag and contents of the first element, and the rest after it.
 fn any(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (tag, rest) = der.split_first()?;
     let (first, mut rest) = rest.split_first()?;

@@ -480,7 +480,7 @@ impl Model {
         Ok(Outcome::Done)
     }
 
-    /// Opens into `slot`; what was open there is closed first, whatever becomes of the open.
+    /// Opens into `slot`; an open file in the slot is closed first, whatever becomes of the open.
     fn open(&mut self, slot: usize, path: &str, how: How) -> Res<Outcome> {
         if self.handles.contains_key(&slot) {
             self.close(slot)?;

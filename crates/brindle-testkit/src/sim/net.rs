@@ -178,7 +178,7 @@ impl Shared {
         self.act_at(at_ns, move |shared| shared.arrive(id, end));
     }
 
-    /// Delivers what is due in the pipe of end `end`, as far as the way is open.
+    /// Delivers the due frames in the pipe of end `end`, as far as the way is open.
     fn arrive(self: &Arc<Self>, id: u64, end: usize) {
         let now_ns = self.sim.now_ns();
         let mut net = self.net.lock();

@@ -114,7 +114,7 @@ impl Mix {
                 close_reader: 2,
                 cut: 0,
             },
-            // Whole checksummed blocks too: only they put right what is damaged.
+            // Whole checksummed blocks are written, too: only they repair damaged ones.
             Aim::Rot => Mix { files: &[0, 1, 2], blocks_max: BLOCKS_MAX, ..general },
         }
     }
@@ -148,7 +148,7 @@ struct FailedFsync {
     return_ns: u64,
 }
 
-/// A flush or fsync that succeeded: what was written before through the handle has left its client's buffer.
+/// A flush or fsync that succeeded: earlier writes through the handle have left its client's buffer.
 struct Flush {
     client: usize,
     handle: (u64, u64),
@@ -497,7 +497,7 @@ impl Blocks {
         Ok(())
     }
 
-    /// Every read against every write; what is wrong, if anything is.
+    /// Compares every read with every write; returns the violations.
     pub fn check(&self, history: &History, cuts: &Cuts) -> Vec<String> {
         let mut record = self.record.lock();
         record.find_unsent(history);

@@ -1,7 +1,7 @@
 //! Files of a short life: made, filled, synced, written again through handles that are kept, read by everybody, removed.
 //!
 //! A file is written whole, by the client that made it only, so that each cell of it tells which write it is from. Names
-//! are never used twice. Whatever a power cut takes or gives back, a name therefore shows its own file, with the bytes of
+//! are never used twice. A name therefore shows its own file, whatever a power cut takes or gives back, with the bytes of
 //! it that were synced. No inode number is given out twice.
 
 use std::collections::VecDeque;
@@ -373,7 +373,7 @@ impl Brief {
         Ok(())
     }
 
-    /// Looks at every file a last time, then at what everybody found; what is wrong.
+    /// Looks at every file a last time, then at the findings of all clients; returns the violations.
     pub async fn check(&self, life: &Life, cuts: &Cuts) -> Result<Vec<String>, Fault> {
         let dir = life.find(DIR).await;
         let count = self.record.lock().files.len();
@@ -467,7 +467,7 @@ async fn flush(life: &Life, name: &str, opened: &Opened) -> Result<(), Fault> {
     flushed.inspect_err(|fault| lost(life, name, fault))
 }
 
-/// A flush or an fsync has said that what was written is lost. Never for want of room: that was promised.
+/// A flush or an fsync has reported that writes are lost. The reason is never a lack of space: space was promised.
 fn lost(life: &Life, name: &str, fault: &Fault) {
     life.history.unsent(&life.node.name, life.number);
     if fault.code == Code::OstFull {

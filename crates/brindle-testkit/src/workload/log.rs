@@ -138,7 +138,7 @@ impl Log {
         done.map(drop)
     }
 
-    /// Reads the file and compares it with what was appended.
+    /// Reads the file and compares it with the appended records.
     pub async fn check(&self, life: &Life, cuts: &Cuts) -> Result<Vec<String>, Fault> {
         let ino = life.find(FILE).await;
         let access = Access { read: true, ..Access::default() };

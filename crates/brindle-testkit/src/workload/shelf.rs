@@ -141,7 +141,7 @@ impl Shelf {
             Some(number) => format!("read {number} in b{n} after {} had been flushed", before.flushed),
             None => format!("read a mixture in b{n}: {bytes:?}"),
         };
-        // A power cut takes back what was seen.
+        // A power cut takes back states that were seen.
         if life.history.cuts().of("mdt0") == 0 {
             life.history.violation(format!("I2: c{} {wrong}", life.index));
         }

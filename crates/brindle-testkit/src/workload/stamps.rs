@@ -42,7 +42,7 @@ struct Stamp {
     /// Group of its directory: the last change that has returned, and the last that has begun.
     group: u32,
     group_begun: u32,
-    /// Bytes that it has at least, once what was written last is not lost.
+    /// Least length of the file, unless its last write was lost.
     size_bytes: u64,
     /// Bytes that it has at least.
     flushed_bytes: u64,
@@ -170,7 +170,7 @@ impl Stamps {
         Ok(())
     }
 
-    /// A power cut takes back what was seen.
+    /// A power cut takes back states that were seen.
     fn wrong(&self, life: &Life, wrong: String) {
         if life.history.cuts().of("mdt0") == 0 {
             life.history.violation(wrong);

@@ -2,7 +2,7 @@
 //! du`).
 //!
 //! Each request is answered with a page of bounded size and work, and a cursor to go on from. The server keeps no state
-//! between pages: a scan outlives a restart, and an idle scan holds up no other request.
+//! between pages: a scan outlives a restart, and other requests are never in its way.
 
 use brindle_types::attr::Time;
 use brindle_types::{Attr, Code, FileType, Ino, PoolName};

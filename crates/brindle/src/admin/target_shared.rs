@@ -107,7 +107,7 @@ fn shift(args: &TargetArgs, to: Option<String>, is_owner_off: bool) -> Result<Do
     })
 }
 
-/// Waits until the target is as it is wanted, and prints how it went.
+/// Waits until the target is in the wanted state, and prints the outcome.
 pub async fn followed(
     place: &FsLocation,
     fs: &FsName,

@@ -28,7 +28,7 @@ const INTERVAL_MAX_S: u64 = 3600;
 const TO_THE_TOP: &str = "\x1b[H";
 /// Clears the rest of a line, before its end is written.
 const END_OF_LINE: &str = "\x1b[K\n";
-/// Clears what is below.
+/// Clears the screen below the cursor.
 const CLEAR_BELOW: &str = "\x1b[J";
 
 /// Column that rows are sorted by, largest first.

@@ -506,7 +506,7 @@ fn bricks(args: &ListArgs, each: bool) -> Result<Done> {
     Ok(Done::Ok)
 }
 
-/// The outcome goes to whoever started this process, as JSON.
+/// The outcome goes to the process that started this one, as JSON.
 fn copy_as_user() -> Result<Done> {
     print_line(&copy::run(std::io::stdin().lock()))?;
     Ok(Done::Ok)

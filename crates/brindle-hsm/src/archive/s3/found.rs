@@ -158,7 +158,8 @@ impl Bucket {
         Ok(false)
     }
 
-    /// Writes a mark beside bytes that a file of this file system is to have, so that whoever removes copies of their own file leaves them.
+    /// Writes a mark beside bytes that a file of this file system is to have: another file system that removes its copies then leaves the
+    /// bytes.
     ///
     /// A removal takes the manifest first, then looks for marks, then takes the bytes. If the manifest is still there after the mark was
     /// written, the removal therefore sees the mark. Marks are never removed: several files may have the same bytes.

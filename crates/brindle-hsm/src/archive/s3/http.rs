@@ -96,7 +96,7 @@ impl Connector {
     }
 }
 
-/// An error with what lies below it in one line.
+/// An error with its sources in one line.
 #[derive(Debug)]
 struct Whole(Box<dyn StdError + Send + Sync>);
 

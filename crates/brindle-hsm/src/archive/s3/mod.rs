@@ -93,7 +93,7 @@ fn attempt_of(leaf: &str) -> Option<Pair> {
     Some(Pair { term: u32::from_str_radix(term, 16).ok()?, counter: u64::from_str_radix(counter, 16).ok()? })
 }
 
-/// The key of the bytes that a mark lies beside; `None` for what is no mark.
+/// The key of the bytes that a mark lies beside; `None` if the key is no mark.
 fn marked(key: &str) -> Option<&str> {
     let (object, by) = key.rsplit_once(MARK)?;
     (object.ends_with(DATA) && !by.contains('/')).then_some(object)

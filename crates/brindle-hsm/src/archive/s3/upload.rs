@@ -85,7 +85,7 @@ impl Upload {
         Ok(())
     }
 
-    /// Sends what is left, then the manifest.
+    /// Sends the rest, then the manifest.
     pub async fn finish(&mut self, whole: &Whole) -> Result<()> {
         let key = self.bucket.key(&self.name, DATA);
         let stored = match std::mem::replace(&mut self.state, State::Stored) {
@@ -102,7 +102,7 @@ impl Upload {
         put.map(drop).map_err(|e| self.bucket.failed("cannot write the manifest", &key, &e))
     }
 
-    /// Removes what was written.
+    /// Removes the written parts.
     pub async fn discard(self) {
         let Upload { bucket, name, state, .. } = self;
         let removed = match state {

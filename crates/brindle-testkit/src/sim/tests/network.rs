@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use super::for_seeds;
 use crate::sim::{Direction, NodeSeams, World};
 
-/// Echoes, and remembers what it was asked.
+/// Echoes requests, and remembers them.
 #[derive(Default)]
 pub(super) struct Echo {
     pub seen: Mutex<Vec<u64>>,
