@@ -27,7 +27,7 @@ impl Client {
     pub(crate) async fn report_all(&self) -> Result<(), Code> {
         let mut dues: Vec<(Ino, Due)> = Vec::new();
         for inode in self.inodes.all() {
-            let due = inode.due(Carry::CacheUpdates);
+            let due = inode.due(Carry::Changes);
             if due.report.is_some() {
                 dues.push((inode.ino, due));
             }

@@ -103,9 +103,9 @@ pub(crate) struct State {
     /// The project of the file. `None` unless limits of projects have made the mount ask since the last open.
     pub project: Option<KnownProject>,
     /// Range in which every block is allocated, or was charged to its owners.
-    pub dense: Range<u64>,
+    pub allocated_range: Range<u64>,
     /// How often the range was forgotten.
-    pub dense_voids: u64,
+    pub allocated_range_epoch: u64,
     /// Allocated bytes of the file at its last close by a writer. `None` unless every object reported its allocation.
     pub counted: Option<u64>,
     /// Stripes written synchronously since the MDT was told of their objects.
@@ -275,11 +275,11 @@ impl Inode {
 
 impl State {
     pub fn snapshot(&self) -> Option<LayoutSnapshot> {
-        if self.stale { None } else { self.last_sight() }
+        if self.stale { None } else { self.last_layout() }
     }
 
     /// The snapshot that was known last, however old it is.
-    pub fn last_sight(&self) -> Option<LayoutSnapshot> {
+    pub fn last_layout(&self) -> Option<LayoutSnapshot> {
         let layout = self.layout.clone()?;
         let ticket = Ticket {
             layout_epoch: layout.epoch,
@@ -329,7 +329,7 @@ impl State {
             if leaves_mdt && self.exclusive {
                 self.no_more_sectors();
             } else if moved {
-                self.void_dense();
+                self.void_allocated_range();
             }
             if moved {
                 // The old objects are gone, and with them all that was written to them: the file was emptied, or its
@@ -345,7 +345,7 @@ impl State {
         if grant.truncate_epoch > self.truncate_epoch {
             self.truncate_epoch = grant.truncate_epoch;
             self.allocated.clear();
-            self.void_dense();
+            self.void_allocated_range();
             self.unsynced.values_mut().for_each(Unsynced::drop_bytes);
             if self.cut_told < grant.truncate_epoch {
                 // The truncate was made while we had no handle at the MDT, or is our own, or a notice will report it. Ends from before the
@@ -380,7 +380,7 @@ impl State {
         self.outgrows = None;
         self.unsynced.clear();
         self.allocated.clear();
-        self.void_dense();
+        self.void_allocated_range();
         self.pending.forget();
         self.small_end = 0;
         self.layout = None;
@@ -477,7 +477,7 @@ impl State {
         self.unsynced.values_mut().for_each(Unsynced::drop_bytes);
         self.allocated.clear();
         self.made_body = None;
-        self.void_dense();
+        self.void_allocated_range();
         std::mem::take(&mut self.exclusive)
     }
 
@@ -568,7 +568,7 @@ impl State {
     }
 
     fn cut(&mut self, asked: Asked, size_bytes: u64) {
-        self.void_dense();
+        self.void_allocated_range();
         self.pending.cut(size_bytes);
         self.small_end = self.small_end.min(size_bytes);
         self.inline = None;
@@ -603,7 +603,7 @@ impl State {
     /// Notes a notice: answers to present requests are not to be trusted.
     pub fn noticed(&mut self) {
         self.notices += 1;
-        self.void_dense();
+        self.void_allocated_range();
         // The answer to every later request includes those bytes.
         self.small_end = 0;
     }

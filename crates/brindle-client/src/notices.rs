@@ -251,7 +251,7 @@ impl Client {
                 if std::mem::replace(&mut state.settling, true) {
                     return false;
                 }
-                break state.last_sight();
+                break state.last_layout();
             }
             if self.seams.now().ms_since(begun) > SETTLE_WAIT_MS {
                 return false;

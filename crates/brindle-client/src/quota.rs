@@ -385,19 +385,22 @@ impl State {
 
     /// Bytes that a change allocates at most in the file.
     fn growth_bytes(&self, growth: &Growth) -> u64 {
-        self.growth_bytes_beside(growth, &self.dense)
+        self.growth_bytes_beside(growth, &self.allocated_range)
     }
 
-    /// Like [`State::growth_bytes`], if all blocks of `dense` are known to be allocated, too.
-    fn growth_bytes_with(&self, growth: &Growth, dense: &Range<u64>) -> u64 {
-        self.growth_bytes(growth).min(self.growth_bytes_beside(growth, dense))
+    /// Like [`State::growth_bytes`], if all blocks of `allocated_range` are known to be allocated, too.
+    fn growth_bytes_with(&self, growth: &Growth, allocated_range: &Range<u64>) -> u64 {
+        self.growth_bytes(growth).min(self.growth_bytes_beside(growth, allocated_range))
     }
 
-    fn growth_bytes_beside(&self, growth: &Growth, dense: &Range<u64>) -> u64 {
+    fn growth_bytes_beside(&self, growth: &Growth, allocated_range: &Range<u64>) -> u64 {
         let bytes = match growth {
             Growth::Range(range) => {
                 let wanted = self.blocks(range);
-                let there = wanted.end.min(dense.end).saturating_sub(wanted.start.max(dense.start));
+                let there = wanted
+                    .end
+                    .min(allocated_range.end)
+                    .saturating_sub(wanted.start.max(allocated_range.start));
                 wanted.end.saturating_sub(wanted.start) - there
             }
             Growth::Anywhere(bytes) => bytes.next_multiple_of(BLOCK_BYTES) + BLOCK_BYTES,
@@ -407,35 +410,36 @@ impl State {
 
     fn grown(&mut self, growth: &Growth) {
         if let Growth::Range(range) = growth {
-            self.add_dense(self.blocks(range));
+            self.add_allocated_range(self.blocks(range));
         }
     }
 
     /// Notes that all blocks of a range are allocated. Of separate ranges the longest is remembered.
-    fn add_dense(&mut self, range: Range<u64>) {
+    fn add_allocated_range(&mut self, range: Range<u64>) {
         // A second mount that writes the file may make holes in it, and a truncate under way removes blocks. Then nothing is noted.
         if !self.exclusive || self.cutting > 0 {
             return;
         }
-        if range.start <= self.dense.end && self.dense.start <= range.end {
-            self.dense = self.dense.start.min(range.start)..self.dense.end.max(range.end);
-        } else if range.end - range.start > self.dense.end - self.dense.start {
-            self.dense = range;
+        if range.start <= self.allocated_range.end && self.allocated_range.start <= range.end {
+            self.allocated_range =
+                self.allocated_range.start.min(range.start)..self.allocated_range.end.max(range.end);
+        } else if range.end - range.start > self.allocated_range.end - self.allocated_range.start {
+            self.allocated_range = range;
         }
     }
 
     /// Blocks of the file may have gone.
-    pub fn void_dense(&mut self) {
-        self.dense = 0..0;
-        self.dense_voids += 1;
+    pub fn void_allocated_range(&mut self) {
+        self.allocated_range = 0..0;
+        self.allocated_range_epoch += 1;
     }
 
     /// The file goes from the MDT to objects.
     pub fn no_more_sectors(&mut self) {
-        let Range { start, end } = self.dense;
-        self.dense = start.next_multiple_of(BLOCK_BYTES)..end / BLOCK_BYTES * BLOCK_BYTES;
-        if self.dense.is_empty() {
-            self.dense = 0..0;
+        let Range { start, end } = self.allocated_range;
+        self.allocated_range = start.next_multiple_of(BLOCK_BYTES)..end / BLOCK_BYTES * BLOCK_BYTES;
+        if self.allocated_range.is_empty() {
+            self.allocated_range = 0..0;
         }
     }
 
@@ -450,16 +454,16 @@ impl State {
 /// Range in which all blocks are allocated, as the MDT told a write.
 #[derive(Default)]
 struct AllocatedRange {
-    dense: Range<u64>,
-    /// [`State::dense_voids`] at that time.
+    allocated_range: Range<u64>,
+    /// [`State::allocated_range_epoch`] at that time.
     voids: u64,
 }
 
 impl AllocatedRange {
     /// Forgets the range if blocks of the file may have gone since.
     fn check(&mut self, state: &State) {
-        if self.voids != state.dense_voids {
-            *self = AllocatedRange { dense: 0..0, voids: state.dense_voids };
+        if self.voids != state.allocated_range_epoch {
+            *self = AllocatedRange { allocated_range: 0..0, voids: state.allocated_range_epoch };
         }
     }
 }
@@ -574,7 +578,7 @@ impl Client {
             let owners = self.limits.owners_or_guess(&state);
             let owners = owners.ok_or_else(|| Fault::new(Code::Bug).why("a file without an owner"))?;
             told.check(&state);
-            (owners, state.growth_bytes_with(growth, &told.dense), state.dense_voids)
+            (owners, state.growth_bytes_with(growth, &told.allocated_range), state.allocated_range_epoch)
         };
         let seen = inode.asked();
         // Bytes that arrive from now on are in the figures of these answers; bytes that arrived before are in
@@ -601,20 +605,20 @@ impl Client {
         let short = owners.each().zip(&given).find(|(_, given)| has_too_little(given));
         let short = short.map(|(owner, _)| owner);
         // Blocks may have gone since the MDT was asked where they are.
-        let is_old = state.dense_voids != voids;
-        let dense_end = room.dense_end.filter(|end| *end == 0 || !is_old);
+        let is_old = state.allocated_range_epoch != voids;
+        let allocated_end = room.allocated_end.filter(|end| *end == 0 || !is_old);
         told.check(&state);
         // The MDT looks for allocated blocks only where the room is too small. In all other cases the earlier answer still holds.
-        if short.is_some() || dense_end.is_some_and(|end| end > 0) {
+        if short.is_some() || allocated_end.is_some_and(|end| end > 0) {
             *told = AllocatedRange {
-                dense: state.blocks(&(0..dense_end.unwrap_or(0))),
-                voids: state.dense_voids,
+                allocated_range: state.blocks(&(0..allocated_end.unwrap_or(0))),
+                voids: state.allocated_range_epoch,
             };
         }
-        if !told.dense.is_empty() {
-            state.add_dense(told.dense.clone());
+        if !told.allocated_range.is_empty() {
+            state.add_allocated_range(told.allocated_range.clone());
         }
-        let bytes = state.growth_bytes_with(growth, &told.dense);
+        let bytes = state.growth_bytes_with(growth, &told.allocated_range);
         let taken = self.limits.answered(&asked, &given, (bytes, self.seams.now()));
         if bytes == 0 {
             return Ok(Answer::Taken(None));
@@ -629,7 +633,7 @@ impl Client {
             // The MDT gives nothing rather than a part of what is asked for: less may be there.
             (Err(Declined::TooLittle), Some(owner)) if bytes >= wanted_bytes => Answer::Short {
                 is_held: asked.told.iter().any(|told| told.held_bytes > 0),
-                may_have_blocks: dense_end.is_none() && matches!(growth, Growth::Range(_)),
+                may_have_blocks: allocated_end.is_none() && matches!(growth, Growth::Range(_)),
                 owner,
             },
             (Err(_), _) => Answer::Void,
@@ -652,8 +656,8 @@ impl Client {
             return self.mds.ask(&request).await;
         }
         let answer = self.mds.ask(&QuotaRoomReq { uid, gid, wanted_bytes, user, group, ino }).await?;
-        let QuotaRoomResp { user_bytes, group_bytes, dense_end } = answer;
-        let room = QuotaFileRoom { user_bytes, group_bytes, project_bytes: None, dense_end };
+        let QuotaRoomResp { user_bytes, group_bytes, allocated_end } = answer;
+        let room = QuotaFileRoom { user_bytes, group_bytes, project_bytes: None, allocated_end };
         Ok(QuotaFileRoomResp { project: 0, room: Some(room) })
     }
 
@@ -663,7 +667,7 @@ impl Client {
         let mut state = inode.lock();
         if !has_arrived {
             // A part of the bytes may have arrived, and it is unknown which.
-            state.void_dense();
+            state.void_allocated_range();
         }
         let is_reported = state.reports_allocated();
         drop(state);

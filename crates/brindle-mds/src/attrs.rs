@@ -244,7 +244,7 @@ pub enum Asking {
 }
 
 /// Below which byte a file that `session` writes has all its blocks: none, if it may have holes. `None` if that cannot be known now.
-pub async fn dense_end(mdt: &Mdt, session: SessionId, ino: Ino, asking: Asking) -> Result<Option<u64>> {
+pub async fn allocated_end(mdt: &Mdt, session: SessionId, ino: Ino, asking: Asking) -> Result<Option<u64>> {
     let look = |t: &Txn<'_>| {
         let file = inode::get(t, ino)?;
         let authority = authority(t, &file, session);

@@ -14,6 +14,13 @@
 //!
 //! Invariant: the same seed and the same code give the same sequence of events, hence the same hash. Code under test
 //! must not read real time, spawn threads or iterate over hash maps.
+#![allow(
+    clippy::cast_lossless,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    reason = "simulations choose their numbers"
+)]
 
 pub mod disk;
 mod exec;

@@ -44,6 +44,8 @@ pub enum Part {
 }
 
 type Translation = fn(&[u8]) -> Result<Option<Bytes>, Fault>;
+/// [`Protocols::down`] or [`Protocols::up`].
+type Step = fn(&Protocols, Option<Op>, Part, u16, Bytes) -> Result<Bytes, Fault>;
 
 /// A change of a message: a line of the table.
 #[derive(Clone, Copy)]
@@ -177,17 +179,11 @@ impl Protocols {
         self.translate(spoken, part, frame, Protocols::up)
     }
 
-    fn translate(
-        &self,
-        spoken: u16,
-        part: Part,
-        frame: Frame,
-        step: fn(&Protocols, Option<Op>, Part, u16, Bytes) -> Result<Bytes, Fault>,
-    ) -> Result<Frame, Fault> {
+    fn translate(&self, spoken: u16, part: Part, frame: Frame, step: Step) -> Result<Frame, Fault> {
         let op = Op::from_number(frame.header.op);
         let changes = |part| self.changes.iter().any(|change| change.is_of(op, part, spoken));
         let has_updates = frame.header.cache_updates_len > 0;
-        if !changes(part) && !(has_updates && changes(Part::CacheUpdates)) {
+        if !(changes(part) || has_updates && changes(Part::CacheUpdates)) {
             return Ok(frame);
         }
         let at = frame.outcome().len();

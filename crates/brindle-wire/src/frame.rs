@@ -499,9 +499,9 @@ impl Frame {
     /// The frame with another body: an outcome, and what stands behind it.
     pub fn with_parts(mut self, outcome: Bytes, behind: &[u8]) -> Frame {
         self.body = if behind.is_empty() { outcome } else { [&outcome[..], behind].concat().into() };
-        self.header.body_len = self.body.len() as u32;
+        self.header.body_len = len_u32(self.body.len());
         self.header.body_crc = crc(&self.body);
-        self.header.cache_updates_len = behind.len() as u32;
+        self.header.cache_updates_len = len_u32(behind.len());
         self
     }
 

@@ -207,7 +207,7 @@ impl Client {
 
     async fn append_where_told(&self, handle: &Handle, write: &WriteIn) -> Result<u64, Fault> {
         let inode = &handle.inode;
-        let due = inode.due(Carry::CacheUpdates);
+        let due = inode.due(Carry::Changes);
         if let Some(report) = &due.report {
             // The place is after all bytes that we wrote.
             self.mds.ask(&ReportReq { items: vec![(inode.ino, report.clone())], synced: Vec::new() }).await?;
@@ -240,7 +240,7 @@ impl Client {
             }
         };
         // Ends the reservation in every case: other clients wait for bytes at a place that is not given up.
-        let due = inode.due(Carry::CacheUpdates);
+        let due = inode.due(Carry::Changes);
         let done = AppendDoneReq { ino: inode.ino, number, report: due.report.clone() };
         let told = self.mds.call_with(&done, Vec::new(), handle.options()).await;
         if told.is_ok() {

@@ -135,7 +135,7 @@ impl Client {
         if last_writer && handle.alive().is_ok() {
             self.note_left_unsynced(&handle.inode);
         }
-        let carry = if last_writer { Carry::Last } else { Carry::CacheUpdates };
+        let carry = if last_writer { Carry::Last } else { Carry::Changes };
         handle.inode.lock().closing += 1;
         let (done, taken) = oneshot::channel();
         let count = {

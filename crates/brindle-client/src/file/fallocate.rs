@@ -78,9 +78,9 @@ impl Client {
             _ => self.room(&handle.inode, Bound::of(ctx, false), Growth::Range(range.clone())).await?,
         };
         // A hole, or in the MDT nothing but a size: what has blocks is not known any more, also of what is written meanwhile.
-        handle.inode.lock().void_dense();
+        handle.inode.lock().void_allocated_range();
         let done = self.allocate(ctx, &handle, range, change).await;
-        handle.inode.lock().void_dense();
+        handle.inode.lock().void_allocated_range();
         self.room_used(&handle.inode, charge, done.is_ok());
         handle.changed(done)?;
         match handle.is_synchronous.load(Ordering::Relaxed) {

@@ -115,7 +115,7 @@ impl Client {
 
     pub(crate) async fn sync_inode(&self, inode: &Arc<Inode>) -> Result<(), Fault> {
         let _one_syncs = inode.syncing.lock().await;
-        if self.sync_small(inode).await && inode.due(Carry::CacheUpdates).report.is_none() {
+        if self.sync_small(inode).await && inode.due(Carry::Changes).report.is_none() {
             inode.wait_until(|state| state.background == 0).await;
             // The layout is fetched anew if the MDT has restarted meanwhile: the MDT may have lost earlier writes to it.
             return self.snapshot(inode).await.map(drop);
@@ -313,7 +313,7 @@ impl Client {
     /// The MDT's half of an fsync: size, times, path, and existing objects.
     async fn sync_at_mdt(&self, inode: &Arc<Inode>, exist: Vec<Stripe>) -> Result<(), Fault> {
         let changed = inode.lock().changed;
-        let mut due = inode.due(Carry::CacheUpdates);
+        let mut due = inode.due(Carry::Changes);
         let news: Vec<Stripe> = {
             let state = inode.lock();
             let layout = state.layout.clone();

@@ -418,7 +418,7 @@ impl Client {
             .why(why.to_string())
             .data("what was written since the last fsync may be missing");
         self.handles.lose(inode.ino, &fault);
-        inode.lock().void_dense();
+        inode.lock().void_allocated_range();
         // A stopped mount has no handles to tell.
         if fault.code != Code::Shutdown {
             tracing::error!(code = %fault.code, ino = inode.ino.0, "{fault}");

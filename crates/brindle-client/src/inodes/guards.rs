@@ -45,7 +45,7 @@ impl Inode {
         let mut state = self.lock();
         state.cutting += 1;
         state.contents += 1;
-        state.void_dense();
+        state.void_allocated_range();
         drop(state);
         self.quiet.notify_waiters();
         Cutting(self)

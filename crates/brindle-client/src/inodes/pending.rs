@@ -75,7 +75,7 @@ impl Pending {
         *self = Pending::new(self.numbers.clone());
     }
 
-    fn cache_updates(&mut self) -> u64 {
+    fn next_number(&mut self) -> u64 {
         self.changed = self.numbers.0.last.fetch_add(1, Ordering::Relaxed) + 1;
         self.changed
     }
@@ -83,7 +83,7 @@ impl Pending {
     /// A write ended at `end_bytes` and was made under the present epochs.
     pub fn wrote(&mut self, end_bytes: u64, kill_suidgid: bool) {
         self.end_bytes = self.end_bytes.max(end_bytes);
-        let number = self.cache_updates();
+        let number = self.next_number();
         self.written = number;
         self.stripes = number;
         if kill_suidgid {
@@ -95,7 +95,7 @@ impl Pending {
     pub fn reserve(&mut self, end_bytes: u64) {
         if end_bytes > self.end_bytes {
             self.end_bytes = end_bytes;
-            self.cache_updates();
+            self.next_number();
         }
     }
 
@@ -112,7 +112,7 @@ impl Pending {
     /// The MDT may have been restarted, and may have lost the end that it had heard of.
     pub fn connection_lost(&mut self) {
         if self.end_bytes > 0 {
-            self.cache_updates();
+            self.next_number();
         }
     }
 
@@ -138,7 +138,7 @@ pub(crate) struct Due {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Carry {
     /// Changes of which the MDT may not know.
-    CacheUpdates,
+    Changes,
     /// With every stripe that is not known to be synced: the last one before a close.
     Last,
 }
@@ -148,7 +148,7 @@ impl Inode {
     pub fn due(self: &Arc<Self>, carry: Carry) -> Due {
         let mut state = self.lock();
         if carry == Carry::Last && !state.unsynced.is_empty() {
-            state.pending.stripes = state.pending.cache_updates();
+            state.pending.stripes = state.pending.next_number();
         }
         let report = state.pending.due().then(|| state.report());
         drop(state);
@@ -204,24 +204,23 @@ mod tests {
     #[test]
     fn news_are_told_until_they_are_delivered_and_then_no_more() {
         let inode = Arc::new(Inodes::default()).hold(Ino(7)).clone();
-        assert!(inode.due(Carry::CacheUpdates).report.is_none());
+        assert!(inode.due(Carry::Changes).report.is_none());
         inode.lock().pending.wrote(100, true);
-        let due = inode.due(Carry::CacheUpdates);
+        let due = inode.due(Carry::Changes);
         let report = due.report.clone().expect("due");
         assert!(report.written && report.kill_suidgid && report.end_bytes == 100);
-        let overtaking = inode.due(Carry::CacheUpdates);
+        let overtaking = inode.due(Carry::Changes);
         assert_eq!(overtaking.report, Some(report), "the first one may arrive later");
         assert!(inode.lock().tell_report().expect("may arrive later").written);
         overtaking.delivered();
-        assert!(inode.due(Carry::CacheUpdates).report.is_none(), "whatever became of the first");
+        assert!(inode.due(Carry::Changes).report.is_none(), "whatever became of the first");
         inode.lock().pending.wrote(50, false);
         due.delivered();
-        let report = inode.due(Carry::CacheUpdates).report.clone().expect("the first one did not say this");
+        let report = inode.due(Carry::Changes).report.clone().expect("the first one did not say this");
         assert!(report.written && !report.kill_suidgid && report.end_bytes == 100);
-        inode.due(Carry::CacheUpdates).delivered();
+        inode.due(Carry::Changes).delivered();
         inode.lock().pending.connection_lost();
-        let report =
-            inode.due(Carry::CacheUpdates).report.clone().expect("the MDT may not know the end any more");
+        let report = inode.due(Carry::Changes).report.clone().expect("the MDT may not know the end any more");
         assert!(!report.written && report.end_bytes == 100);
     }
 
@@ -231,11 +230,11 @@ mod tests {
         let number = || {
             let inode = inodes.hold(Ino(7));
             inode.lock().pending.wrote(1, false);
-            let before = inode.due(Carry::CacheUpdates).report.expect("due").number;
+            let before = inode.due(Carry::Changes).report.expect("due").number;
             inode.lock().pending.forget();
-            assert!(inode.due(Carry::CacheUpdates).report.is_none());
+            assert!(inode.due(Carry::Changes).report.is_none());
             inode.lock().pending.wrote(1, false);
-            let after = inode.due(Carry::CacheUpdates).report.expect("due").number;
+            let after = inode.due(Carry::Changes).report.expect("due").number;
             assert!(before < after);
             after
         };

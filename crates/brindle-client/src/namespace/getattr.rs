@@ -55,7 +55,7 @@ impl Client {
         };
         self.flush_behind(&inode).await;
         let asked = inode.asked();
-        let due = inode.due(Carry::CacheUpdates);
+        let due = inode.due(Carry::Changes);
         let request = GetattrReq { ino, report: due.report.clone() };
         let asking = self.unless_failed_out(ino, self.mds.ask(&request)).await;
         // An open file exists, unless the session that had it open was ended.

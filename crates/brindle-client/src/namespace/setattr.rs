@@ -63,7 +63,7 @@ impl Client {
         }
         let cutting = set.size_bytes.map(|_| inode.cutting());
         let asked = inode.asked();
-        let due = inode.due(Carry::CacheUpdates);
+        let due = inode.due(Carry::Changes);
         let request = SetattrReq {
             ino,
             cred: ctx.cred.clone(),

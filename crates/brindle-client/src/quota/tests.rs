@@ -127,13 +127,13 @@ fn only_what_has_no_blocks_yet_needs_room() {
     assert_eq!(state.growth_bytes(&Growth::Anywhere(1)), 8192);
     assert_eq!(state.growth_bytes(&Growth::Range(u64::MAX - 1..u64::MAX)), 4095);
     assert_eq!(state.growth_bytes(&Growth::Range(1 << 60..u64::MAX)), GROWTH_MAX_BYTES);
-    state.add_dense(0..32_768);
+    state.add_allocated_range(0..32_768);
     assert_eq!(write(&mut state, 24_576..32_768), 0);
     state.noticed();
     assert_eq!(write(&mut state, 0..4096), 4096, "somebody may have cut it");
     let mut shared = State::default();
     assert_eq!(write(&mut shared, 0..100), 4096);
-    shared.add_dense(0..32_768);
+    shared.add_allocated_range(0..32_768);
     assert_eq!(write(&mut shared, 0..100), 4096, "somebody may have made a hole");
 }
 
@@ -153,10 +153,10 @@ fn a_log_that_is_opened_again_needs_a_block_for_each_block_of_lines() {
 #[test]
 fn blocks_of_a_file_that_leaves_the_mdt_are_those_that_its_sectors_filled() {
     let mut state = State { exclusive: true, ..State::default() };
-    state.dense = 512..9_728;
+    state.allocated_range = 512..9_728;
     state.no_more_sectors();
-    assert_eq!(state.dense, 4096..8192);
-    state.dense = 512..2_048;
+    assert_eq!(state.allocated_range, 4096..8192);
+    state.allocated_range = 512..2_048;
     state.no_more_sectors();
-    assert_eq!(state.dense, 0..0);
+    assert_eq!(state.allocated_range, 0..0);
 }

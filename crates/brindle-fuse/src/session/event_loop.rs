@@ -94,7 +94,7 @@ impl EventLoop {
     /// Runs tasks on this thread: for connections whose answers operations wait for, one message at a time. A task must not block, nor
     /// compute for long.
     pub fn tasks(&self) -> Arc<dyn Spawn> {
-        Arc::new(OnLead(self.clone()))
+        Arc::new(OnEventLoop(self.clone()))
     }
 
     /// Counters for the reader pool.
@@ -109,9 +109,9 @@ impl EventLoop {
     }
 }
 
-struct OnLead(EventLoop);
+struct OnEventLoop(EventLoop);
 
-impl Spawn for OnLead {
+impl Spawn for OnEventLoop {
     fn spawn(&self, _name: &'static str, task: Task) {
         drop(self.0.0.runtime.spawn(task));
     }

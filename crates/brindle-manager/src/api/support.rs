@@ -6,6 +6,7 @@ use std::sync::Arc;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, Method, Response, header};
 use brindle_stdx::BoxFuture;
+use brindle_stdx::cast::to_usize;
 use brindle_types::{Code, Fault, Result};
 use futures_util::stream;
 use schemars::JsonSchema;
@@ -109,7 +110,7 @@ async fn piece(path: PathBuf, at: u64, length: u64) -> std::io::Result<Option<(B
     }
     let read = move || {
         use std::os::unix::fs::FileExt as _;
-        let mut bytes = vec![0; PIECE_BYTES.min(length - at) as usize];
+        let mut bytes = vec![0; to_usize(PIECE_BYTES.min(length - at))];
         std::fs::File::open(&path)?.read_exact_at(&mut bytes, at)?;
         let next = at + bytes.len() as u64;
         Ok(Some((Bytes::from(bytes), (path, next))))

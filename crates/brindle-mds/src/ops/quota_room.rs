@@ -29,8 +29,8 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: QuotaRoomReq) -> Result<QuotaRo
     let (uid, gid) = owners_that_count(call, file.as_ref(), (req.uid, req.gid));
     let owners = [((Kind::User, uid), req.user), ((Kind::Group, gid), req.group)];
     let ask = AskOf { ino: req.ino, wanted_bytes: req.wanted_bytes, owners };
-    let Room { given: [user_bytes, group_bytes], dense_end } = ask.room(mdt, call).await?;
-    Ok(QuotaRoomResp { user_bytes, group_bytes, dense_end })
+    let Room { given: [user_bytes, group_bytes], allocated_end } = ask.room(mdt, call).await?;
+    Ok(QuotaRoomResp { user_bytes, group_bytes, allocated_end })
 }
 
 /// Handles a request for room as [`handle`] does, and charges the project of the file, too. A mount that
@@ -48,8 +48,8 @@ pub async fn handle_file(mdt: &Mdt, call: &Call, req: QuotaFileRoomReq) -> Resul
         ((Kind::Project, project), req.in_project),
     ];
     let ask = AskOf { ino: req.ino, wanted_bytes: req.wanted_bytes, owners };
-    let Room { given: [user_bytes, group_bytes, project_bytes], dense_end } = ask.room(mdt, call).await?;
-    let room = QuotaFileRoom { user_bytes, group_bytes, project_bytes, dense_end };
+    let Room { given: [user_bytes, group_bytes, project_bytes], allocated_end } = ask.room(mdt, call).await?;
+    let room = QuotaFileRoom { user_bytes, group_bytes, project_bytes, allocated_end };
     Ok(QuotaFileRoomResp { project, room: Some(room) })
 }
 
@@ -69,7 +69,7 @@ struct AskOf<const OWNERS: usize> {
 /// Room of each of them, and where the file has its blocks.
 struct Room<const OWNERS: usize> {
     given: [Option<u64>; OWNERS],
-    dense_end: Option<u64>,
+    allocated_end: Option<u64>,
 }
 
 impl<const OWNERS: usize> AskOf<OWNERS> {
@@ -94,14 +94,14 @@ impl<const OWNERS: usize> AskOf<OWNERS> {
             given = self.give(mdt, call, Doubts::Pass)?;
         }
         let is_little = |given: &Option<u64>| given.is_some_and(|bytes| bytes < PLENTY_BYTES);
-        let dense_end = if given.iter().any(is_short) {
-            dense_end(mdt, call, self.ino, Asking::Osts).await
+        let allocated_end = if given.iter().any(is_short) {
+            allocated_end(mdt, call, self.ino, Asking::Osts).await
         } else if given.iter().any(is_little) {
-            dense_end(mdt, call, self.ino, Asking::Nobody).await
+            allocated_end(mdt, call, self.ino, Asking::Nobody).await
         } else {
             Some(0)
         };
-        Ok(Room { given, dense_end })
+        Ok(Room { given, allocated_end })
     }
 
     fn give(&self, mdt: &Mdt, call: &Call, doubts: Doubts) -> Result<[Option<u64>; OWNERS]> {
@@ -184,8 +184,8 @@ async fn count_files(mdt: &Mdt, owners: &[(Owner, Counting)], silent: &attrs::Si
     }
 }
 
-async fn dense_end(mdt: &Mdt, call: &Call, ino: Ino, asking: Asking) -> Option<u64> {
-    attrs::dense_end(mdt, call.session, ino, asking).await.unwrap_or_else(|fault| {
+async fn allocated_end(mdt: &Mdt, call: &Call, ino: Ino, asking: Asking) -> Option<u64> {
+    attrs::allocated_end(mdt, call.session, ino, asking).await.unwrap_or_else(|fault| {
         tracing::debug!(ino = ino.0, %fault, "cannot ask for the blocks of a file");
         Some(0)
     })

@@ -98,7 +98,7 @@ impl Target {
         let (user, group) = (RoomUse::default(), RoomUse::default());
         let room = QuotaRoomReq { uid: 1000, gid: 1000, wanted_bytes: 1 << 40, user, group, ino: self.ino };
         drop(rig.ask(A, room).await);
-        drop(attrs::dense_end(&rig.mdt, A, self.ino, attrs::Asking::Osts).await);
+        drop(attrs::allocated_end(&rig.mdt, A, self.ino, attrs::Asking::Osts).await);
         drop(rig.unlink(Ino::ROOT, "f").await);
         drop(rig.close(B, self.ino, 1).await);
         drop(rig.close(A, self.ino, self.made).await);

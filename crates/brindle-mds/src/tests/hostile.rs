@@ -124,7 +124,7 @@ fn a_row_that_says_too_much_ends_nothing() {
         });
         poisoned.await.expect("stored");
         sums(&rig).await;
-        crate::attrs::dense_end(&rig.mdt, A, ino, crate::attrs::Asking::Osts).await.expect("known");
+        crate::attrs::allocated_end(&rig.mdt, A, ino, crate::attrs::Asking::Osts).await.expect("known");
         rig.unlink(Ino::ROOT, "f").await.expect("removed");
     });
 }

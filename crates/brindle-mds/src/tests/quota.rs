@@ -169,7 +169,7 @@ fn near_a_limit_a_writer_is_told_how_far_its_file_has_blocks() {
         let ost = grant.layout.components[0].osts[0];
         rig.ask(A, set_req(QuotaOwner::User, 1000, None, Some(16 << 20))).await.expect("set");
         let told = async |wanted_bytes| {
-            rig.ask(A, room_req(ino, wanted_bytes, RoomUse::default())).await.expect("answered").dense_end
+            rig.ask(A, room_req(ino, wanted_bytes, RoomUse::default())).await.expect("answered").allocated_end
         };
         let (plenty, little, short) = (2 << 20, 1, 17 << 20);
         assert_eq!(told(plenty).await, Some(0), "that is not needed yet");

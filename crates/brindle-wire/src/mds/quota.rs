@@ -99,7 +99,7 @@ pub struct QuotaRoomResp {
     /// Offset below which all blocks of the file are allocated, so that writes there need no room; told where
     /// less room is given than was wanted. 0: the file may have holes. `None`: unknown at the moment. Where
     /// enough room is given, 0 says nothing.
-    pub dense_end: Option<u64>,
+    pub allocated_end: Option<u64>,
 }
 message!(QuotaRoomReq => QuotaRoomResp, QuotaRoom);
 
@@ -144,7 +144,7 @@ pub struct QuotaFileRoom {
     /// Bytes that the project's may.
     pub project_bytes: Option<u64>,
     /// Below which byte the file has all its blocks.
-    pub dense_end: Option<u64>,
+    pub allocated_end: Option<u64>,
 }
 
 /// Subject of limits: one owner, or the default of a kind.

@@ -57,10 +57,10 @@ impl Transport for SimTransport {
 
     fn protocols(&self) -> Protocols {
         let seed = self.shared.sim.seed();
-        if mix(seed, MIXED) % MIXED_EVERY != 0 {
+        if !mix(seed, MIXED).is_multiple_of(MIXED_EVERY) {
             return Protocols::OURS;
         }
-        trial::protocols(mix_text(mix(seed, EARLIER), &self.group.node()) % 2 == 0)
+        trial::protocols(mix_text(mix(seed, EARLIER), self.group.node()).is_multiple_of(2))
     }
 
     fn listen(&self, nid: &Nid) -> BoxFuture<'static, Result<Box<dyn Listener>, NetError>> {
