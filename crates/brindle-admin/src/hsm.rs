@@ -27,7 +27,7 @@ document!(HsmStatusView, "brindle.hsm.status", 1);
 /// Tiering at an MDT.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct MdtTieringView {
-    /// Its name.
+    /// Name.
     pub mdt: String,
     /// enabled, disabled or stopped.
     pub control: String,
@@ -72,9 +72,9 @@ pub struct TierView {
 /// An agent.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct AgentView {
-    /// Its number.
+    /// Number.
     pub uuid: String,
-    /// Its host.
+    /// Host.
     pub host: String,
     /// Archives that it serves; none for any.
     pub archives: Vec<u32>,

@@ -67,7 +67,7 @@ pub struct LineView {
     pub code: String,
     /// Message.
     pub message: String,
-    /// Whatever else it says, as `name=value`.
+    /// Further fields of the line, as `name=value`.
     pub fields: String,
 }
 

@@ -19,11 +19,11 @@ const GRACE: Duration = Duration::from_secs(30);
 /// Reason for the end of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// It ended by itself, with this exit code; none after a signal.
+    /// The program ended by itself, with this exit code; none after a signal.
     Itself(Option<i32>),
     /// Whoever waited has given it up.
     GivenUp,
-    /// Its time was over.
+    /// The time of the program was over.
     Late,
 }
 
@@ -32,7 +32,7 @@ pub enum Why {
 pub struct Ended {
     /// Why.
     pub why: Why,
-    /// Its output.
+    /// Output.
     pub stdout: String,
     /// The last lines of its standard error.
     pub last_lines: Vec<String>,
@@ -90,7 +90,7 @@ pub async fn run(
 fn ask_to_end(child: &Child) {
     let pid = child.id().and_then(|id| rustix::process::Pid::from_raw(id.cast_signed()));
     if let Some(pid) = pid {
-        // It is a child that nobody has waited for, so the number is its own; it may have ended.
+        // Nobody has waited for the child, so the number is still its own. The child may have ended.
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
     }
 }

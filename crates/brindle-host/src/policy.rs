@@ -103,9 +103,9 @@ pub fn in_words(program: &Program, off: &[String]) -> Vec<PolicyView> {
 /// A policy in words.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct PolicyView {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Its action.
+    /// Action.
     pub action: String,
     /// Whether it deletes.
     pub deletes: bool,
@@ -115,7 +115,7 @@ pub struct PolicyView {
     pub about: String,
     /// Entries that it leaves alone.
     pub never: Vec<String>,
-    /// Its rules, in order.
+    /// Rules, in order.
     pub rules: Vec<String>,
     /// When it runs.
     pub when: Vec<String>,
@@ -266,9 +266,9 @@ document!(PreviewView, "brindle.policy.preview", 1);
 /// Actions that a policy would take.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct PreviewedPolicy {
-    /// Its name.
+    /// Name.
     pub policy: String,
-    /// Its action.
+    /// Action.
     pub action: &'static str,
     /// Whether it deletes.
     pub deletes: bool,

@@ -1,7 +1,7 @@
 //! The text of an engine, as it is edited: read, checked before it is in force, and replaced as a whole.
 //!
 //! Called by the manager. A text is replaced only by one that can be understood, and only if nobody has changed it since it was read.
-//! What deletes needs no rule here: the engine asks for the marks of [`State`](brindle_hsm::policy::State), which are about words.
+//! Policies that delete need no rule here: the engine asks for the marks of [`State`](brindle_hsm::policy::State), which are about words.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
@@ -25,7 +25,7 @@ pub const EDITED_MAX_BYTES: usize = 48 << 10;
 pub struct Edited {
     /// The file itself, behind symbolic links.
     pub path: PathBuf,
-    /// Its text.
+    /// Text.
     pub text: String,
 }
 

@@ -42,7 +42,7 @@ const LABEL_MAX_BYTES: usize = 80;
 /// A run that was kept.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct BenchmarkView {
-    /// Its number.
+    /// Number.
     pub id: u64,
     /// Who asked for it.
     pub user: String,

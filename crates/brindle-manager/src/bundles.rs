@@ -26,9 +26,9 @@ const ENDING: &str = ".tar.gz";
 /// A bundle.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct BundleView {
-    /// Its name; it is fetched from `/api/v1/support-bundles/NAME`.
+    /// Name; the bundle is fetched from `/api/v1/support-bundles/NAME`.
     pub name: String,
-    /// Its size.
+    /// Size.
     pub bytes: u64,
     /// When it was made, seconds since 1970.
     pub at_s: i64,
@@ -64,7 +64,7 @@ impl Bundles {
         self.manager.join("support")
     }
 
-    /// Those that are kept.
+    /// Bundles that are kept.
     pub fn view(&self) -> Result<BundlesView> {
         let dir = self.dir();
         let cannot =
@@ -178,7 +178,7 @@ impl Bundles {
         match ended.why {
             Why::GivenUp => return Ok("given up; nothing is kept of it".to_owned()),
             Why::Late => return Err(failed(format!("it has not ended within {} s", LIMIT.as_secs()))),
-            // What could not be had is noted in it; it is made all the same.
+            // The bundle notes what it lacks, and is made all the same.
             Why::Itself(_) if new.exists() => {}
             Why::Itself(_) => return Err(failed(ended.last_lines.join("; "))),
         }

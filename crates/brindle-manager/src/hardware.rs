@@ -18,7 +18,7 @@ const ASKED_MAX: usize = 8;
 pub struct HostHardwareView {
     /// The host.
     pub host: String,
-    /// Its hardware; none where no daemon of the host tells it.
+    /// Hardware; none where no daemon of the host tells it.
     pub hardware: Option<HardwareView>,
     /// Why it is not known; empty where it is.
     pub why: String,

@@ -134,7 +134,7 @@ pub struct Settings {
     pub quota_report: Option<Every>,
     /// How the host is asked for passwords that it knows.
     pub pam: Pam,
-    /// This binary, whose other commands it runs.
+    /// Program of this process, whose other commands the manager runs.
     pub program: PathBuf,
 }
 

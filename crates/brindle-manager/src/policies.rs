@@ -24,7 +24,7 @@ const ENTRIES_MAX: usize = 100;
 /// The engine of a directory.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct PoliciesView {
-    /// Its directory on the manager's host.
+    /// Directory on the manager's host.
     pub state_dir: String,
     /// As `brindle policy status -o json` has it.
     #[serde(flatten)]

@@ -26,7 +26,7 @@ const VERSION_DIGITS: usize = 32;
 /// The text of an engine.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct PolicyTextView {
-    /// Its file on the manager's host, behind symbolic links.
+    /// File on the manager's host, behind symbolic links.
     pub file: String,
     /// The text.
     pub text: String,
@@ -68,7 +68,7 @@ pub struct RemarkView {
     pub line: u32,
     /// The character in the line, from 1.
     pub column: u32,
-    /// What there is to say.
+    /// Message.
     pub what: String,
 }
 
@@ -104,7 +104,7 @@ pub async fn view(managed: &Managed) -> Result<PolicyTextView> {
     .await
 }
 
-/// What a text would be, if it stood in the engine's file.
+/// Checks a text as if it stood in the engine's file.
 pub async fn check(managed: &Managed, text: String) -> Result<CheckedView> {
     let dir = managed.policy_state()?;
     on_a_thread(move || {

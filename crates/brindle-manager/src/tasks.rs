@@ -25,7 +25,7 @@ const LINES_MAX: usize = 50;
 /// A task.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct TaskView {
-    /// Its number, since the manager was started.
+    /// Number, counted since the manager was started.
     pub id: u64,
     /// Name of the action: `start`, `failover`, `archive`, `destroy` and so on.
     pub action: String,
@@ -39,7 +39,7 @@ pub struct TaskView {
     pub began_s: i64,
     /// When it ended, seconds since 1970.
     pub ended_s: Option<i64>,
-    /// Its progress, the last line last.
+    /// Progress, the last line last.
     pub lines: Vec<String>,
     /// Why it failed.
     pub fault: Option<FaultView>,

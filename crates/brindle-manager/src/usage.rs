@@ -140,7 +140,7 @@ pub struct FileUse {
     pub path: String,
     /// Number of its owner.
     pub uid: u32,
-    /// Its size.
+    /// Size.
     pub bytes: u64,
     /// When its contents were changed last, seconds since 1970.
     pub changed_s: i64,

@@ -72,9 +72,9 @@ pub enum NodeOrder {
 /// A mount of a job on a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeMount {
-    /// Its name below the directory of mounts.
+    /// Name below the directory of mounts.
     pub name: String,
-    /// Its source, as mount(8) takes it.
+    /// Source, as mount(8) takes it.
     pub source: String,
 }
 

@@ -25,7 +25,7 @@ pub trait Changed: Serialize + DeserializeOwned {
     /// The form before.
     type Previous: Serialize + DeserializeOwned;
 
-    /// What the form before says.
+    /// The message of the form before, in this form.
     fn from_previous(previous: Self::Previous) -> Self;
 
     /// The message in the form before; `None` if that form cannot say it.
@@ -39,7 +39,7 @@ pub enum Part {
     Request,
     /// The outcome in the answer.
     Reply,
-    /// What stands behind the outcome ([`crate::cache_updates`]), of every operation.
+    /// Cache updates behind the outcome ([`crate::cache_updates`]), of every operation.
     CacheUpdates,
 }
 
@@ -117,7 +117,7 @@ impl Change {
         }
     }
 
-    /// What stands behind outcomes has changed; `U` is [`CacheUpdates`](crate::cache_updates::CacheUpdates).
+    /// The cache updates behind outcomes have changed; `U` is [`CacheUpdates`](crate::cache_updates::CacheUpdates).
     pub const fn of_cache_updates<U: Changed>() -> Change {
         Change {
             since: U::SINCE,

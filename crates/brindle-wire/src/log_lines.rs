@@ -42,7 +42,7 @@ pub struct LogLinesReq {
 /// A line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogLine {
-    /// Its number in the process, from 1.
+    /// Number in the process, from 1.
     pub number: u64,
     /// The line, as `brindle_telemetry::log` writes it.
     pub text: String,

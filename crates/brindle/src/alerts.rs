@@ -37,7 +37,7 @@ pub struct ListArgs {
 /// Arguments of verbs that take a number.
 #[derive(clap::Args)]
 pub struct NumberArgs {
-    /// Its number
+    /// Number
     #[arg(value_name = "NUMBER")]
     number: u64,
     #[command(flatten)]

@@ -124,10 +124,10 @@ enum Command {
     Serve(serve::Args),
     /// Show the cluster to people in a browser, and act for them, until SIGTERM
     Manager(Box<manager::Args>),
-    /// What the manager of this host calls wrong; acknowledge and silence it
+    /// Show, acknowledge and silence alerts of this host's manager
     #[command(subcommand)]
     Alerts(alerts::Command),
-    /// What a site's own Prometheus needs to know
+    /// Print configuration for a site's own Prometheus
     #[command(subcommand)]
     Prometheus(prometheus::Command),
     /// Check the targets of a file system, changing nothing
@@ -149,7 +149,7 @@ enum Command {
     /// Asks PAM for a password; the manager calls it
     #[command(hide = true)]
     PamCheck(pam::Args),
-    /// What Slurm calls for burst buffers
+    /// Commands that Slurm calls for burst buffers
     #[command(hide = true)]
     Dacctl(dacctl::Args),
     /// Measure a directory

@@ -103,7 +103,7 @@ pub struct TokenArgs {
     /// The job
     #[arg(short, long)]
     token: String,
-    /// Its script
+    /// Script
     #[arg(short, long, value_name = "SCRIPT")]
     job: Option<PathBuf>,
 }

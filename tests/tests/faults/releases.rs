@@ -61,7 +61,7 @@ fn replace(cluster: &Cluster, names: &[&str]) {
     }
 }
 
-/// What one mount writes the other one reads, renames and changes.
+/// Bytes that one mount writes are read, renamed and changed by the other one.
 fn both_see_the_same(cluster: &Cluster, round: u64) {
     let (a, b) = (cluster.a().join(format!("shared{round}")), cluster.b().join(format!("shared{round}")));
     let content = bytes(round, 200_000);

@@ -143,7 +143,7 @@ document!(NodesView, "brindle.burst-buffer-nodes", 1);
 /// A compute node.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct NodeView {
-    /// Its name.
+    /// Name.
     pub name: String,
     /// The address that its agent called from last; empty of the orchestrator's own host.
     pub address: String,

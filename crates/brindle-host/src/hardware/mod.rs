@@ -74,15 +74,15 @@ pub struct HardwareView {
 /// A disk.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DiskView {
-    /// Its name: `sda`.
+    /// Name: `sda`.
     pub name: String,
-    /// Its model, as the kernel has it; empty where it has none.
+    /// Model, as the kernel has it; empty where it has none.
     pub model: String,
-    /// Its size.
+    /// Size.
     pub bytes: u64,
     /// Commands that have ended with an error since the host was started; none where the driver does not count.
     pub io_errors: Option<u64>,
-    /// What the disk says of itself.
+    /// Health of the disk by its own word.
     pub smart: SmartView,
 }
 
@@ -91,7 +91,7 @@ pub struct DiskView {
 pub struct SiteView {
     /// The program.
     pub program: String,
-    /// Its output; none where it has failed.
+    /// Output; none where it has failed.
     pub answer: Option<serde_json::Value>,
     /// Why there is no answer; empty where there is one.
     pub why: String,

@@ -26,9 +26,9 @@ pub struct Ended {
     pub is_success: bool,
     /// How it ended, for people.
     pub status: String,
-    /// Its exit code; none after a signal.
+    /// Exit code; none after a signal.
     pub code: Option<i32>,
-    /// Its output.
+    /// Output.
     pub stdout: Vec<u8>,
     stderr: Vec<u8>,
 }
@@ -43,7 +43,7 @@ impl Ended {
     }
 }
 
-/// What is under way, by name.
+/// Programs under way, by name.
 #[derive(Clone, Debug, Default)]
 pub struct Programs(Arc<Mutex<BTreeSet<String>>>);
 
@@ -89,7 +89,7 @@ impl Programs {
             // Whoever asked may have gone.
             let _ = send.send(outcome);
             if goes_on {
-                // It dies now, or when its device answers: until then its turn goes on. One that has ended meanwhile needs no signal.
+                // The program dies now, or when its device answers: until then its turn goes on. A program that has ended needs no signal.
                 let _ = child.kill().await;
             }
             drop(turn);

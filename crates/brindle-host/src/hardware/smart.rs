@@ -1,4 +1,4 @@
-//! What disks say of themselves (SMART of ATA and SCSI, the health log of NVMe), as `smartctl --json` tells it.
+//! Health of disks by their own word (SMART of ATA and SCSI, the health log of NVMe), as `smartctl --json` tells it.
 
 use std::path::Path;
 use std::time::Duration;
@@ -33,18 +33,18 @@ pub enum SmartState {
     Unknown,
 }
 
-/// What a disk says of itself. Numbers that a disk does not have are none.
+/// Health of a disk by its own word. Numbers that a disk does not have are none.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SmartView {
-    /// Its state.
+    /// State.
     pub state: SmartState,
     /// Why the state is not known, in words; empty where it is.
     pub why: String,
-    /// Its model, as it says itself.
+    /// Model, as it says itself.
     pub model: String,
-    /// Its serial number, by which it is found in its case.
+    /// Serial number, by which it is found in its case.
     pub serial: String,
-    /// Its temperature.
+    /// Temperature.
     pub temperature_celsius: Option<f64>,
     /// Hours for which it has run.
     pub power_on_hours: Option<u64>,
@@ -141,7 +141,7 @@ pub fn understand(text: &[u8], code: i32) -> SmartView {
     view
 }
 
-/// What `smartctl` says about an answer without a state.
+/// Messages of `smartctl` about an answer without a state.
 fn messages(answer: &Value) -> String {
     let all = answer.pointer("/smartctl/messages").and_then(Value::as_array);
     let words: Vec<&str> = all.into_iter().flatten().filter_map(|one| one["string"].as_str()).collect();

@@ -1,4 +1,4 @@
-//! What the kernel counts: errors of block devices and of ext4, md arrays, links of the network.
+//! Counters of the kernel: errors of block devices and of ext4, md arrays, links of the network.
 //!
 //! A file that is not there, or that has something else in it, is a number that is not known. Only what the kernel has is shown.
 
@@ -20,26 +20,26 @@ const SECTOR_BYTES: u64 = 512;
 /// An array of the driver md.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ArrayView {
-    /// Its name: `md0`.
+    /// Name: `md0`.
     pub name: String,
     /// `active` or `inactive`, and what the kernel says beside it.
     pub state: String,
-    /// Its level: `raid6`; empty while it is inactive.
+    /// Level: `raid6`; empty while it is inactive.
     pub level: String,
-    /// Its members: `sda1`; with `(F)` where one has failed, and `(S)` where it is a spare one.
+    /// Members: `sda1`; with `(F)` where one has failed, and `(S)` where it is a spare one.
     pub members: Vec<String>,
     /// Disks that it was made of; none where the level has no such number.
     pub disks: Option<u32>,
     /// Disks that it is without.
     pub missing: u32,
-    /// What is under way: `recovery = 12.6%`; empty where nothing is.
+    /// Work under way: `recovery = 12.6%`; empty where there is none.
     pub progress: String,
 }
 
 /// A file system of the kind ext4.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Ext4View {
-    /// Its device: `sda1`.
+    /// Device: `sda1`.
     pub device: String,
     /// Errors since it was checked last.
     pub errors: Option<u64>,
@@ -48,11 +48,11 @@ pub struct Ext4View {
 /// A link of the network. The numbers count since the driver was loaded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LinkView {
-    /// Its name: `eth0`.
+    /// Name: `eth0`.
     pub name: String,
     /// `up`, `down` or another state of the kernel.
     pub state: String,
-    /// Its speed, in bits per second; none where it has none now.
+    /// Speed, in bits per second; none where it has none now.
     pub bits_per_second: Option<u64>,
     /// How often it was lost or came back.
     pub carrier_changes: Option<u64>,

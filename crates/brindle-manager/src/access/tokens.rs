@@ -33,13 +33,13 @@ const DAY_S: i64 = 86_400;
 /// A token, without its secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TokenView {
-    /// Its number.
+    /// Number.
     pub id: u64,
-    /// What it is for, in the words of whoever made it.
+    /// Purpose of the token, in the words of its maker.
     pub name: String,
     /// The user for whom it acts.
     pub user: String,
-    /// Its role. It has no more rights than its user has.
+    /// Role. A token has no more rights than its user.
     pub role: Role,
     /// When it was made, seconds since 1970.
     pub made_s: i64,

@@ -104,7 +104,7 @@ pub struct Numbers {
     pub risen: Vec<Risen>,
     /// By MDT.
     pub tiering: BTreeMap<String, Tiering>,
-    /// What is wrong with the hardware of hosts, by part: `sda of oss1`.
+    /// Faults of the hardware of hosts, by part: `sda of oss1`.
     pub hardware: BTreeMap<String, Wrong>,
     /// By daemon: how far its clock is ahead of the manager's.
     pub clocks_ahead_seconds: BTreeMap<String, f64>,

@@ -38,17 +38,17 @@ const VERSION: u32 = 1;
 /// An alert.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AlertView {
-    /// Its number.
+    /// Number.
     pub id: u64,
-    /// Its code; `brindle explain` tells more.
+    /// Code; `brindle explain` tells more.
     pub code: String,
     /// How urgent it is.
     pub severity: Severity,
     /// The target, host or daemon that it concerns.
     pub subject: String,
-    /// What is wrong, in a sentence.
+    /// Fault, in a sentence.
     pub text: String,
-    /// What to do.
+    /// Next step.
     pub next: String,
     /// When it was raised, seconds since 1970.
     pub raised_s: i64,
@@ -69,7 +69,7 @@ pub struct AlertView {
 /// A silence: alerts that it is for are shown and told to nobody.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SilenceView {
-    /// Its number.
+    /// Number.
     pub id: u64,
     /// The code that it is for; empty for any.
     pub code: String,
@@ -86,7 +86,7 @@ pub struct SilenceView {
 /// All of them.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct AlertsView {
-    /// Those that go on first, the newest first.
+    /// Alerts: first those that go on, the newest first.
     pub alerts: Vec<AlertView>,
     /// Silences that have not ended.
     pub silences: Vec<SilenceView>,

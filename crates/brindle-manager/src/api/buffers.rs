@@ -18,7 +18,7 @@ use crate::tasks::Room;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ResizeReq {
-    /// Its size from now on, rounded up to granules of its pool.
+    /// New size, rounded up to granules of the pool.
     pub bytes: u64,
     /// Says what would be done, and changes nothing.
     pub dry_run: bool,

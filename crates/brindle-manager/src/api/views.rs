@@ -81,9 +81,9 @@ pub struct AddUserReq {
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AddTokenReq {
-    /// What it is for.
+    /// Purpose of the token.
     pub name: String,
-    /// Its role: that of its user, or a lesser one.
+    /// Role: that of its user, or a lesser one.
     pub role: Role,
     /// How many days it lives.
     pub days: u32,
@@ -92,7 +92,7 @@ pub struct AddTokenReq {
 /// A token that was made.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct NewTokenView {
-    /// What requests carry: `Authorization: Bearer SECRET`. It is shown this once.
+    /// Secret that requests carry: `Authorization: Bearer SECRET`. It is shown this once.
     pub secret: String,
     /// The token.
     pub token: TokenView,
@@ -122,7 +122,7 @@ pub struct AuditView {
     pub records: Vec<AuditRecord>,
 }
 
-/// What the cluster did in the last second.
+/// Work of the cluster in the last second.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct SampleView {
     /// All of it.

@@ -25,7 +25,7 @@ pub const SHOWN_MAX: usize = 2_200;
 /// Directory of the files in the manager's directory.
 const DIR: &str = "history";
 
-/// What the cluster did in a second, or in the middle of ten.
+/// Work of the cluster in a second, or the mean of ten.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Sample {
     /// When, seconds since 1970.

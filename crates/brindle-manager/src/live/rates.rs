@@ -11,7 +11,7 @@ use super::metrics::{Series, parse};
 /// Most counters that are remembered.
 const COUNTERS_MAX: usize = 100_000;
 
-/// What a target does.
+/// Work of a target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct TargetRates {
     /// Bytes that an OST reads a second.

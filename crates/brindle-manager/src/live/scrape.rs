@@ -32,7 +32,7 @@ pub async fn all(urls: Vec<String>) -> Vec<(String, String)> {
     asking.buffer_unordered(AT_ONCE).filter_map(std::future::ready).collect().await
 }
 
-/// What a daemon tells at another path than that of its numbers, or why it does not.
+/// Page of a daemon at another path than that of its metrics, or the reason why there is none.
 pub async fn page(url: &str, path: &str) -> Result<String, String> {
     let authority = url.strip_prefix("http://").and_then(|rest| rest.split('/').next()).unwrap_or_default();
     let asked = tokio::time::timeout(LIMIT, one(&format!("http://{authority}{path}"))).await;

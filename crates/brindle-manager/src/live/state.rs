@@ -22,15 +22,15 @@ pub struct StateView {
     pub at_s: i64,
     /// `healthy`, `warning`, `degraded`, or `unreachable` where nobody tells of it.
     pub health: &'static str,
-    /// The same as a sentence for people.
+    /// State as a sentence for people.
     pub sentence: String,
     /// The file system as `brindle status` has it; none where it is unreachable.
     pub fs: Option<FsView>,
     /// Why it is unreachable.
     pub fault: Option<FaultView>,
-    /// Its hosts.
+    /// Hosts.
     pub hosts: Vec<HostState>,
-    /// Its targets.
+    /// Targets.
     pub targets: Vec<TargetState>,
     /// Bytes in use on the OSTs, each device once.
     pub used_bytes: u64,
@@ -45,11 +45,11 @@ pub struct StateView {
 /// A host.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct HostState {
-    /// Its name.
+    /// Name.
     pub name: String,
     /// `up`, `silent`, or `joined` where it has no daemon to hear of.
     pub state: &'static str,
-    /// Its roles in the cluster.
+    /// Roles in the cluster.
     pub roles: Vec<String>,
     /// Release of its daemon.
     pub software: String,
@@ -69,11 +69,11 @@ pub struct TargetState {
     pub target: TargetView,
     /// `MGT`, `MDT` or `OST`.
     pub role: &'static str,
-    /// What can be asked for: `start`, `stop`, `failover`, `failback`.
+    /// Actions that can be asked for: `start`, `stop`, `failover`, `failback`.
     pub actions: Vec<&'static str>,
     /// Why nothing can be asked for; empty if something can.
     pub why_no_actions: String,
-    /// Its hosts, where two reach its device.
+    /// Hosts, where two reach its device.
     pub shared: Option<SharedView>,
 }
 

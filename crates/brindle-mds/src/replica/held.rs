@@ -310,7 +310,7 @@ mod tests {
         assert_eq!((scratch.written, scratch.synced), (before.written + 1, before.synced), "nobody asked");
         let by_age = held.append(&record(3), true).unwrap();
         assert_eq!((by_age.written, by_age.synced), (scratch.written + 1, scratch.written));
-        // What must not be undone is synced in every mode.
+        // Changes that must not be undone are synced in every mode.
         let (_, to_sync) = held.to_sync().unwrap();
         let to_sync = to_sync.expect("a record is not synced");
         to_sync.file.sync_data().unwrap();

@@ -185,7 +185,7 @@ impl Content {
         self.writes += 1;
         if len < self.len {
             self.erase(len..self.len);
-            // What was allocated behind the end goes too.
+            // Space behind the end goes too.
             self.free(len, self.space.end() * self.block);
         }
         if len != self.len {

@@ -46,12 +46,12 @@ impl SimDisk {
         SimDisk { group: group.clone(), ..self.clone() }
     }
 
-    /// What a process that was killed leaves.
+    /// Leaves the disk as a killed process does.
     pub(crate) fn process_died(&self) {
         self.state.lock().process_died();
     }
 
-    /// What a power cut leaves.
+    /// Leaves the disk as a power cut does.
     pub(crate) fn host_died(&self) {
         self.state.lock().power_cut();
     }

@@ -55,7 +55,7 @@ const COLLECT_AFTER: usize = 64;
 /// Number of a file's contents; never reused.
 type InodeId = u64;
 
-/// What a power cut keeps of what was not synced.
+/// Unsynced writes that a power cut keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Survival {
     /// Nothing.
@@ -96,7 +96,7 @@ fn mixed(number: u64) -> Style {
 /// Properties of a disk.
 #[derive(Clone, Debug)]
 pub struct DiskModel {
-    /// What a power cut keeps.
+    /// Writes that survive a power cut.
     pub survival: Survival,
     /// A power cut may keep one name of a rename without the other, and lose both. No file system on Linux does so.
     pub tears_renames: bool,

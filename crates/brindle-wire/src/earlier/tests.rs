@@ -32,7 +32,7 @@ impl Changed for Later {
     }
 }
 
-/// Its answer, which has changed twice.
+/// Answer to [`Later`], which has changed twice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct LaterAnswer(u32, u32, u32);
 

@@ -27,7 +27,7 @@ impl Mode {
     /// Every mode.
     pub const ALL: [Mode; 3] = [Mode::Relaxed, Mode::Sync, Mode::Scratch];
 
-    /// Its name.
+    /// Name.
     pub fn name(self) -> &'static str {
         match self {
             Mode::Relaxed => "relaxed",
@@ -36,7 +36,7 @@ impl Mode {
         }
     }
 
-    /// Its number in counters.
+    /// Number in counters.
     pub fn number(self) -> u8 {
         match self {
             Mode::Relaxed => 0,
@@ -113,7 +113,7 @@ message!(WatchDurabilityReq => WatchDurabilityResp, WatchDurability);
 pub struct ChangeDurabilityReq {
     /// The target.
     pub target: TargetId,
-    /// Its mode from then on.
+    /// New mode.
     pub mode: Mode,
     /// Only say what would be done.
     pub is_dry_run: bool,

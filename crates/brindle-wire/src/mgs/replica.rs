@@ -254,7 +254,7 @@ pub enum ReplicaSetChange {
 }
 
 impl ReplicaSetChange {
-    /// This change, or the one that it allows to put members into one rack; and whether it does.
+    /// The change itself, or the change inside that may put members into one rack; and whether it may.
     pub fn unwrapped(&self) -> (&ReplicaSetChange, bool) {
         match self {
             ReplicaSetChange::SameRack(change) => (change, true),

@@ -45,7 +45,7 @@ pub struct Args {
     /// Block device, or image file, that both hosts reach; it is formatted if it is blank, and mounted at DIR
     #[arg(long, requires = "standby", value_name = "DEVICE")]
     device: Option<String>,
-    /// Its name on the second host, if that is another
+    /// Name of the device on the second host, if that is another
     #[arg(long, requires = "standby", value_name = "DEVICE")]
     standby_device: Option<String>,
     /// Add an MDT instead of an OST

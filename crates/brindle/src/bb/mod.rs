@@ -139,7 +139,7 @@ pub struct CreateArgs {
     /// Name of the buffer
     #[arg(value_name = "NAME")]
     name: String,
-    /// Its size
+    /// Size
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     capacity: u64,
     /// Owner: a name or a number
@@ -163,7 +163,7 @@ pub struct ResizeArgs {
     /// The job, or JOB.SERIAL, or the name of a persistent buffer, or the path at which a job finds it
     #[arg(value_name = "NAME")]
     name: String,
-    /// Its size from now on, with all that is in it
+    /// New size, with all that is in the buffer
     #[arg(value_name = "SIZE", value_parser = parse_bytes)]
     size: u64,
     #[command(flatten)]
@@ -221,7 +221,7 @@ pub struct BrickDrainArgs {
     /// Let new buffers in again
     #[arg(long)]
     stop: bool,
-    /// Its pool
+    /// Pool
     #[arg(long, value_name = "POOL", default_value = POOL_DEFAULT)]
     pool: String,
     #[command(flatten)]
@@ -238,10 +238,10 @@ pub struct BrickRemoveArgs {
     /// The brick
     #[arg(value_name = "NAME")]
     name: String,
-    /// Its disk is gone for good: do not wait for its host
+    /// The disk is gone for good: do not wait for its host
     #[arg(long)]
     lost: bool,
-    /// Its pool
+    /// Pool
     #[arg(long, value_name = "POOL", default_value = POOL_DEFAULT)]
     pool: String,
     #[command(flatten)]

@@ -40,13 +40,13 @@ const ON_DISK: &str = "/var/tmp";
 /// Processes at once that one may ask for.
 const RANKS_MAX: i64 = 1024;
 
-/// What is measured and how, of benchmarks that go through a file system.
+/// Subject and manner of benchmarks that go through a file system.
 #[derive(clap::Args)]
 pub struct Common {
     /// Directory to measure, on any file system
     #[arg(value_name = "DIR", required_unless_present = "dirs")]
     dir: Option<PathBuf>,
-    /// The same directory through one more mount; all are used at once
+    /// One more mount of the directory; all are used at once
     #[arg(long = "dir", value_name = "DIR")]
     dirs: Vec<PathBuf>,
     /// Local directory to compare with [default: the directory for temporary files, if DIR is not local itself]

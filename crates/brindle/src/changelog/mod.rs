@@ -103,7 +103,7 @@ pub struct WhatArgs {
     /// Wait for more records at the end
     #[arg(long)]
     pub follow: bool,
-    /// What this reader has not cleared, of its types
+    /// Records that this reader has not cleared, of its types
     #[arg(long = "user", value_name = "clN", value_parser = reader_id)]
     pub reader: Option<u32>,
     /// Only these types: CREAT,UNLNK

@@ -94,7 +94,7 @@ pub struct EtcdTls {
     /// Certificate that etcd's members are shown
     #[arg(long, value_name = "FILE", requires = "etcd_ca")]
     etcd_cert: Option<PathBuf>,
-    /// Its private key
+    /// Private key of the certificate
     #[arg(long, value_name = "FILE", requires = "etcd_ca")]
     etcd_key: Option<PathBuf>,
 }

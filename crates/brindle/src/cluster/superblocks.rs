@@ -52,9 +52,9 @@ pub struct RebuildView {
     waiting: Vec<String>,
     /// Whether all other hosts have to join again, because the key of the authority is lost.
     join_again: bool,
-    /// What to look at, in words.
+    /// Points to look at, in words.
     notes: Vec<String>,
-    /// What no superblock has, in words.
+    /// Facts that no superblock has, in words.
     unknown: Vec<&'static str>,
 }
 document!(RebuildView, "brindle.cluster.rebuild", 1);

@@ -102,10 +102,10 @@ pub struct KillArgs {
 pub struct CutArgs {
     #[command(flatten)]
     at: HostArgs,
-    /// What is sent to the host does not arrive; nobody is told
+    /// Bytes that are sent to the host do not arrive; nobody is told
     #[arg(long = "in")]
     inwards: bool,
-    /// What the host sends does not arrive; nobody is told
+    /// Bytes that the host sends do not arrive; nobody is told
     #[arg(long = "out")]
     outwards: bool,
     /// Only the link of this rail: 0, 1
@@ -128,7 +128,7 @@ pub struct HealArgs {
 pub struct ShapeArgs {
     #[command(flatten)]
     at: HostArgs,
-    /// Such as 1gbit or 99.2mbit; none: as fast as the machine is
+    /// Rate, such as 1gbit or 99.2mbit; none: as fast as the machine is
     #[arg(value_name = "RATE", value_parser = rate)]
     rate: Rate,
 }

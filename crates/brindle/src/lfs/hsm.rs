@@ -58,10 +58,10 @@ pub struct FlagArgs {
     /// The file is never to be released
     #[arg(long, short = 'r')]
     norelease: bool,
-    /// It is never to be archived
+    /// Never archive the file
     #[arg(long, short = 'A')]
     noarchive: bool,
-    /// It has changed since it was archived
+    /// The file has changed since it was archived
     #[arg(long, short = 'd')]
     dirty: bool,
     /// An archive has a copy (root)

@@ -108,7 +108,7 @@ pub struct NameArgs {
 /// Arguments of `brindle manager token add`.
 #[derive(clap::Args)]
 pub struct AddTokenArgs {
-    /// What it is for
+    /// Purpose of the token
     #[arg(value_name = "NAME")]
     name: String,
     /// Role
@@ -126,7 +126,7 @@ pub struct AddTokenArgs {
 /// Arguments of `brindle manager token revoke`.
 #[derive(clap::Args)]
 pub struct RevokeArgs {
-    /// Its number
+    /// Number
     #[arg(value_name = "NUMBER")]
     number: u64,
     #[command(flatten)]
