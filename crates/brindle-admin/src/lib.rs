@@ -18,6 +18,7 @@
 
 #[macro_use]
 pub mod document;
+pub mod changelog;
 pub mod cluster_file;
 pub mod drain;
 pub mod durability;

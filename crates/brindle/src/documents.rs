@@ -61,10 +61,10 @@ fn of_clusters() -> Vec<Entry> {
 /// Documents of single machines, of files, and of measurements over a time.
 fn others() -> Vec<Entry> {
     vec![
-        entry::<changelog::ChangelogView>(),
-        entry::<changelog::ClearedView>(),
-        entry::<changelog::DeregisteredView>(),
-        entry::<changelog::RegisteredView>(),
+        entry::<brindle_admin::changelog::ChangelogView>(),
+        entry::<brindle_admin::changelog::ClearedView>(),
+        entry::<brindle_admin::changelog::DeregisteredView>(),
+        entry::<brindle_admin::changelog::RegisteredView>(),
         entry::<changelog::show::RecordView>(),
         entry::<dev::status::DevView>(),
         entry::<brindle_host::cluster::HostView>(),

@@ -4,17 +4,16 @@ mod reach;
 pub mod show;
 mod text;
 
-use brindle_admin::document;
-use brindle_admin::document::Document;
-use brindle_types::changelog::{reader_id, reader_name};
-use brindle_types::{ChangeMask, Result};
-use brindle_wire::mds::changelog::{
-    ChangelogClearReq, ChangelogDeregisterReq, ChangelogInfoResp, ChangelogMaskReq, ChangelogRegisterReq,
+use brindle_admin::changelog::{
+    self, ChangelogView, ClearedView, DeregisteredView, ReaderOf, RegisteredView,
 };
-use schemars::JsonSchema;
-use serde::Serialize;
+use brindle_admin::document::Document;
+use brindle_types::changelog::reader_id;
+use brindle_types::{ChangeMask, Result};
+use brindle_wire::mds::changelog::ChangelogInfoResp;
 
-pub use reach::{MdtName, Reach, own_cred};
+pub use brindle_admin::changelog::MdtName;
+pub use reach::{Reach, own_cred};
 pub use show::{Wanted, run as show};
 pub use text::users;
 
@@ -145,7 +144,7 @@ pub fn run(command: &Command) -> Result<Done> {
     match command {
         Command::Register(args) => {
             let reach = args.at.reach()?;
-            let reader = register(&reach, &args.name, args.mask)?;
+            let reader = reach.register(&args.name, args.mask)?;
             tell(&args.output, RegisteredView, &reach, &reader, |name| {
                 format!(
                     "{} records changes for reader {reader}; clear what was read, or it drops the oldest",
@@ -155,7 +154,7 @@ pub fn run(command: &Command) -> Result<Done> {
         }
         Command::Deregister(args) => {
             let reach = args.at.reach()?;
-            deregister(&reach, args.reader)?;
+            reach.deregister(args.reader)?;
             let reader = format!("cl{}", args.reader);
             tell(&args.output, DeregisteredView, &reach, &reader, |name| {
                 format!("{name} has no reader {reader} any more")
@@ -168,7 +167,7 @@ pub fn run(command: &Command) -> Result<Done> {
         }
         Command::Clear(args) => {
             let reach = args.at.reach()?;
-            clear(&reach, args.reader, args.end)?;
+            reach.clear(args.reader, args.end)?;
             let reader = format!("cl{}", args.reader);
             tell(&args.output, ClearedView, &reach, &reader, |name| match args.end {
                 0 => format!("reader {reader} of {name} has cleared all records"),
@@ -181,33 +180,6 @@ pub fn run(command: &Command) -> Result<Done> {
         }
     }
 }
-
-/// A reader of a changelog.
-#[derive(Serialize, JsonSchema)]
-pub struct ReaderOf {
-    /// Full name of the MDT.
-    mdt: String,
-    /// Name of the reader: `cl1-name`, or `cl1`.
-    reader: String,
-}
-
-/// A reader that was registered.
-#[derive(Serialize, JsonSchema)]
-#[serde(transparent)]
-pub struct RegisteredView(ReaderOf);
-document!(RegisteredView, "brindle.changelog.register", 1);
-
-/// A reader that was removed.
-#[derive(Serialize, JsonSchema)]
-#[serde(transparent)]
-pub struct DeregisteredView(ReaderOf);
-document!(DeregisteredView, "brindle.changelog.deregister", 1);
-
-/// A reader that needs nothing of what came before any more.
-#[derive(Serialize, JsonSchema)]
-#[serde(transparent)]
-pub struct ClearedView(ReaderOf);
-document!(ClearedView, "brindle.changelog.clear", 1);
 
 fn tell<D: Document>(
     output: &Output,
@@ -223,101 +195,20 @@ fn tell<D: Document>(
     Ok(Done::Ok)
 }
 
-/// Registers a reader; its name.
-pub fn register(reach: &Reach, name: &str, mask: Option<ChangeMask>) -> Result<String> {
-    let (name, nonce, cred) = (name.to_owned(), reach::nonce(), own_cred());
-    let registered = reach.ask(&ChangelogRegisterReq { nonce, name: name.clone(), mask, cred })?;
-    Ok(reader_name(registered.id, &name))
-}
-
-/// Removes a reader.
-pub fn deregister(reach: &Reach, id: u32) -> Result<()> {
-    reach.ask(&ChangelogDeregisterReq { id, cred: own_cred() }).map(drop)
-}
-
-/// A reader needs nothing up to `end` any more.
-pub fn clear(reach: &Reach, id: u32, end: u64) -> Result<()> {
-    reach.ask(&ChangelogClearReq { id, end, cred: own_cred() }).map(drop)
-}
-
-/// The request that sets what is recorded, from what is said of it (`+XATTR -CLOSE`) and what it is now.
-pub fn mask_request(info: &ChangelogInfoResp, text: &str) -> std::result::Result<ChangelogMaskReq, String> {
-    Ok(ChangelogMaskReq { mask: info.mask.changed(text)?, cred: own_cred() })
-}
-
-/// The changelog of an MDT, and who reads it.
-#[derive(Serialize, JsonSchema)]
-pub struct ChangelogView {
-    /// Full name of the MDT.
-    mdt: String,
-    /// Index of the last record.
-    current_index: u64,
-    /// Kinds of changes that are recorded.
-    mask: Vec<String>,
-    /// Records that are kept.
-    records: u64,
-    /// Bytes that they take.
-    bytes: u64,
-    /// Bytes that they may take.
-    bytes_max: u64,
-    /// Records up to this index were dropped because there were too many.
-    dropped_to: u64,
-    /// Readers of the changelog.
-    readers: Vec<ReaderView>,
-}
-document!(ChangelogView, "brindle.changelog.list", 1);
-
-/// A reader of the changelog.
-#[derive(Serialize, JsonSchema)]
-struct ReaderView {
-    /// Name of the reader.
-    reader: String,
-    /// The reader needs no record up to this index any more.
-    cleared: u64,
-    /// For how long it has cleared nothing.
-    idle_seconds: u64,
-    /// Kinds of changes that it reads; none: all.
-    mask: Option<Vec<String>>,
-    /// Whether records were dropped that it had not cleared.
-    missed: bool,
-}
-
-fn words(mask: ChangeMask) -> Vec<String> {
-    mask.to_string().split(' ').map(str::to_owned).collect()
-}
-
 fn list(name: &str, info: &ChangelogInfoResp, output: &Output) -> Result<Done> {
-    let reader = |reader: &brindle_wire::mds::changelog::ChangelogReader| ReaderView {
-        reader: reader_name(reader.id, &reader.name),
-        cleared: reader.cleared,
-        idle_seconds: reader.idle_secs,
-        mask: reader.mask.map(words),
-        missed: reader.cleared < info.dropped_to,
-    };
-    let readers: Vec<ReaderView> = info.readers.iter().map(reader).collect();
-    if output.json() {
-        let view = ChangelogView {
-            mdt: name.to_owned(),
-            current_index: info.current,
-            mask: words(info.mask),
-            records: info.records,
-            bytes: info.bytes,
-            bytes_max: info.bytes_max,
-            dropped_to: info.dropped_to,
-            readers,
-        };
-        print_json(&view)?;
-    } else {
-        println!("{}", list_text(name, info, &readers));
+    let view = changelog::view(name, info);
+    match output.json() {
+        true => print_json(&view)?,
+        false => println!("{}", list_text(&view)),
     }
     Ok(Done::Ok)
 }
 
-fn list_text(name: &str, info: &ChangelogInfoResp, readers: &[ReaderView]) -> String {
-    if readers.is_empty() {
-        return format!("{name} has no reader, so nothing is recorded");
+fn list_text(view: &ChangelogView) -> String {
+    if view.readers.is_empty() {
+        return format!("{} has no reader, so nothing is recorded", view.mdt);
     }
-    let rows = readers.iter().map(|reader| {
+    let rows = view.readers.iter().map(|reader| {
         let types = reader.mask.as_ref().map_or_else(|| "usual".to_owned(), |mask| mask.join(","));
         let state = if reader.missed { "missed records: scan again" } else { "ok" };
         let (cleared, idle) = (reader.cleared.to_string(), format!("{} s", reader.idle_seconds));
@@ -327,10 +218,10 @@ fn list_text(name: &str, info: &ChangelogInfoResp, readers: &[ReaderView]) -> St
     let bytes = brindle_types::units::format_bytes;
     format!(
         "{rows}\n{} records, {} of {}; last index {}",
-        info.records,
-        bytes(info.bytes),
-        bytes(info.bytes_max),
-        info.current
+        view.records,
+        bytes(view.bytes),
+        bytes(view.bytes_max),
+        view.current_index
     )
 }
 
@@ -350,18 +241,12 @@ mod tests {
             dropped_to: 7,
             readers: Vec::new(),
         };
-        assert_eq!(list_text("a-MDT0000", &info, &[]), "a-MDT0000 has no reader, so nothing is recorded");
+        let text = |info: &ChangelogInfoResp| list_text(&changelog::view("a-MDT0000", info));
+        assert_eq!(text(&info), "a-MDT0000 has no reader, so nothing is recorded");
         let mask = Some("CREAT,UNLNK".parse().expect("a mask"));
         info.readers = vec![ChangelogReader { id: 1, name: "rbh".into(), mask, cleared: 5, idle_secs: 60 }];
-        let readers = [ReaderView {
-            reader: "cl1-rbh".into(),
-            cleared: 5,
-            idle_seconds: 60,
-            mask: mask.map(words),
-            missed: true,
-        }];
         assert_eq!(
-            list_text("a-MDT0000", &info, &readers),
+            text(&info),
             "READER   CLEARED TO  IDLE  STATE                       TYPES\n\
              cl1-rbh  5           60 s  missed records: scan again  CREAT,UNLNK\n\
              3 records, 300 B of 1.0 MiB; last index 1099511627779"

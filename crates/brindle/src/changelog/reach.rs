@@ -1,45 +1,21 @@
 //! The way from a command to the MDT whose changelog is meant.
 
+use brindle_admin::changelog::{Changelog, MdtName};
 use brindle_stdx::Rng;
 use brindle_stdx::real::RealRng;
-use brindle_types::{Code, Fault, FsName, Result, Role, TargetId};
-use brindle_wire::map::Map;
-use brindle_wire::mds::changelog::{ChangelogInfoReq, ChangelogInfoResp};
+use brindle_types::{ChangeMask, Result};
+use brindle_wire::mds::changelog::ChangelogInfoResp;
 use brindle_wire::{Cred, Message};
 
 use crate::admin::ask::{self, servers};
 use crate::format::runtime;
 use crate::lctl::MgsArgs;
-use brindle_admin::servers::Servers;
 
-/// Name of an MDT: `scratch-MDT0000`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MdtName {
-    fs: FsName,
-    id: TargetId,
-}
-
-impl std::str::FromStr for MdtName {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<MdtName, String> {
-        let wrong = || format!("'{text}' is not the name of an MDT, such as scratch-MDT0000");
-        let (fs, index) = text.split_once("-MDT").ok_or_else(wrong)?;
-        // Lustre's tools print names with an ending, too.
-        let index = index.strip_suffix("_UUID").unwrap_or(index);
-        let is_hex = index.len() == 4 && index.bytes().all(|b| b.is_ascii_hexdigit());
-        let index = u16::from_str_radix(index, 16).ok().filter(|_| is_hex).ok_or_else(wrong)?;
-        Ok(MdtName { fs: fs.parse()?, id: TargetId::mdt(index) })
-    }
-}
-
-/// An MDT that can be asked.
+/// A changelog that can be asked.
 pub struct Reach {
     runtime: tokio::runtime::Runtime,
-    asker: Servers,
-    map: Map,
-    id: TargetId,
-    /// Full name.
+    changelog: Changelog,
+    /// Full name of the MDT.
     pub name: String,
 }
 
@@ -53,28 +29,33 @@ impl Reach {
             let map = ask::map(&asker, &place).await;
             (asker, map)
         });
-        let map = map?;
-        let name = map.fs.target(mdt.id);
-        map.target(mdt.id).ok_or_else(|| {
-            let mdts = map.targets.iter().filter(|t| t.id.role == Role::Mdt);
-            let known: Vec<String> = mdts.map(|t| map.fs.target(t.id)).collect();
-            Fault::new(Code::NotFound)
-                .what("there is no")
-                .subject(name.clone())
-                .why(format!("the MDTs are: {}", known.join(", ")))
-                .next("list them: lfs mdts")
-        })?;
-        Ok(Reach { map, id: mdt.id, name, asker, runtime })
+        let changelog = Changelog::of(asker, map?, mdt.id, own_cred())?;
+        Ok(Reach { name: changelog.name.clone(), changelog, runtime })
     }
 
-    /// Asks it.
+    /// Asks the MDT.
     pub fn ask<M: Message>(&self, request: &M) -> Result<M::Resp> {
-        self.runtime.block_on(self.asker.ask(&self.map, self.id, request))
+        self.runtime.block_on(self.changelog.ask(request))
     }
 
     /// Readers and size of the changelog.
     pub fn info(&self) -> Result<ChangelogInfoResp> {
-        self.ask(&ChangelogInfoReq { cred: own_cred() })
+        self.runtime.block_on(self.changelog.info())
+    }
+
+    /// Registers a reader; its name.
+    pub fn register(&self, name: &str, mask: Option<ChangeMask>) -> Result<String> {
+        self.runtime.block_on(self.changelog.register(name, mask, nonce()))
+    }
+
+    /// Removes a reader.
+    pub fn deregister(&self, id: u32) -> Result<()> {
+        self.runtime.block_on(self.changelog.deregister(id))
+    }
+
+    /// A reader needs nothing up to `end` any more.
+    pub fn clear(&self, id: u32, end: u64) -> Result<()> {
+        self.runtime.block_on(self.changelog.clear(id, end))
     }
 }
 
@@ -84,25 +65,9 @@ pub fn own_cred() -> Cred {
     Cred { uid, gid, groups: Vec::new() }
 }
 
-/// Nonce of a registration: a repeated request with the same nonce is the same registration.
-pub fn nonce() -> [u8; 16] {
+/// Nonce of a registration.
+fn nonce() -> [u8; 16] {
     let mut nonce = [0; 16];
     nonce.chunks_mut(8).for_each(|part| part.copy_from_slice(&RealRng.next_u64().to_le_bytes()));
     nonce
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn mdts_have_full_names() {
-        let name: MdtName = "scratch-MDT000a".parse().expect("good");
-        assert_eq!((name.fs.as_str(), name.id), ("scratch", TargetId::mdt(10)));
-        assert_eq!("scratch-MDT000a_UUID".parse(), Ok(name));
-        for wrong in ["", "scratch", "scratch-OST0000", "scratch-MDT", "scratch-MDT00000", "-MDT0000"] {
-            assert!(wrong.parse::<MdtName>().is_err(), "{wrong}");
-        }
-        assert_ne!(nonce(), nonce());
-    }
 }

@@ -4,7 +4,7 @@ use brindle_types::changelog::{reader_id, reader_name};
 use brindle_types::{ChangeMask, Code, Fault, Result};
 
 use super::MgsArgs;
-use crate::changelog::{self, MdtName, Reach};
+use crate::changelog::{MdtName, Reach};
 use crate::format::parse;
 
 /// Arguments of `lctl changelog_register`.
@@ -39,7 +39,7 @@ pub struct DeregisterArgs {
 /// Registers a reader.
 pub fn register(device: Option<&MdtName>, args: &RegisterArgs) -> Result<()> {
     let reach = Reach::new(named(device)?, &args.mgs)?;
-    let reader = changelog::register(&reach, &args.user, args.mask)?;
+    let reader = reach.register(&args.user, args.mask)?;
     println!("{}", registered(&reach.name, &reader, args.name_only));
     Ok(())
 }
@@ -51,7 +51,7 @@ fn registered(mdt: &str, reader: &str, name_only: bool) -> String {
 /// Removes a reader.
 pub fn deregister(device: Option<&MdtName>, args: &DeregisterArgs) -> Result<()> {
     let reach = Reach::new(named(device)?, &args.mgs)?;
-    changelog::deregister(&reach, args.reader)?;
+    reach.deregister(args.reader)?;
     println!("{}: Deregistered changelog user '{}'", reach.name, reader_name(args.reader, ""));
     Ok(())
 }

@@ -15,6 +15,7 @@ use super::{job_stats, read_ahead};
 use crate::changelog;
 use crate::hsm::params as hsm;
 use crate::lfs::lists::target_lines;
+use brindle_admin::changelog::mask_request;
 use brindle_admin::target::is_draining;
 
 /// Unit of statfs(2) on a mount.
@@ -494,7 +495,7 @@ fn set_hsm_control(target: &Served, value: &str) -> Result<()> {
 
 fn set_changelog_mask(target: &Served, value: &str) -> Result<()> {
     let wrong = |why: String| Fault::new(Code::BadArgument).what("cannot record").why(why);
-    let request = changelog::mask_request(&target.changelog()?, value).map_err(wrong)?;
+    let request = mask_request(&target.changelog()?, value, changelog::own_cred()).map_err(wrong)?;
     target.ask(&request).map(drop)
 }
 

@@ -52,6 +52,6 @@ pub fn run(args: &Args) -> Result<Done> {
 
 /// Clears records; says nothing, as Lustre does.
 pub fn clear(args: &ClearArgs) -> Result<Done> {
-    changelog::clear(&Reach::new(&args.mdt, &args.mgs)?, args.reader, args.end)?;
+    Reach::new(&args.mdt, &args.mgs)?.clear(args.reader, args.end)?;
     Ok(Done::Ok)
 }
