@@ -415,7 +415,7 @@ pub async fn take_new_name(
     }
     let Some(file) = ClusterFile::read(conf)? else {
         return Err(Fault::new(Code::NotEnrolled)
-            .what("cannot take another name:")
+            .what("cannot take another name")
             .why(format!("no file in {} says which cluster this host belongs to", conf.display())));
     };
     let nids = file.nids()?;

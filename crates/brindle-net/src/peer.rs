@@ -441,6 +441,9 @@ impl Link {
 
     /// A frame in the form of this connection; where that cannot say it, the refusal as an answer.
     fn down(&self, part: Part, frame: Frame) -> Result<Frame, Frame> {
+        if !self.translates() {
+            return Ok(frame);
+        }
         let header = frame.header.clone();
         let spoken = self.protocols.frame_down(self.info.hello.version, part, frame);
         spoken.map_err(|fault| Frame::fault_reply_to(&header, &fault))
@@ -448,6 +451,9 @@ impl Link {
 
     /// A frame that came, in its newest form; one that does not decode becomes an answer that says so.
     fn up(&self, part: Part, frame: Frame) -> Result<Frame, Frame> {
+        if !self.translates() {
+            return Ok(frame);
+        }
         let header = frame.header.clone();
         let newest = self.protocols.frame_up(self.info.hello.version, part, frame);
         newest.map_err(|fault| Frame::fault_reply_to(&header, &fault))

@@ -55,7 +55,7 @@ pub fn take(args: &TakeArgs) -> Result<Done> {
         let seams = brindle_stdx::real::seams(tokio::runtime::Handle::current());
         let Some(identity) = identity::find(args.identity.as_deref())? else {
             return Err(Fault::new(Code::NotEnrolled)
-                .what("cannot take another name:")
+                .what("cannot take another name")
                 .why("this host has joined no cluster"));
         };
         let modes = identity::modes(None, true)?;

@@ -2,11 +2,11 @@
 //! waits. Property: another copy serves, the copy on the hung disk is put out of the set and named, no program sees an error, and the copy comes back by
 //! itself when its disk answers.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use brindle_tests::cluster::Cluster;
 
-use crate::bare_hosts::{said, sh};
+use crate::bare_hosts::{said, sh, until_within};
 use crate::enrolment::{brindle, done, end, join, mount};
 use crate::mdt_replicas::{self, Names};
 use crate::replicas::{disk_for, made, set, until_served};
@@ -38,19 +38,11 @@ impl Drop for Frozen<'_> {
 
 /// Waits until the status names the disk of a host that hangs.
 fn until_told(cluster: &Cluster, host: &str) {
-    let since = Instant::now();
-    loop {
-        let set = set(cluster);
-        let members = set["members"].as_array().cloned().unwrap_or_default();
+    until_within(TOLD_LIMIT, &format!("telling that the disk of {host} hangs"), || {
+        let members = set(cluster)["members"].as_array().cloned().unwrap_or_default();
         let of_host = |member: &&serde_json::Value| member["host"] == *host;
-        let why = members.iter().find(of_host).map(|member| member["why"].to_string()).unwrap_or_default();
-        if why.contains("E4016") {
-            return;
-        }
-        let log = || sh(cluster, host, "tail -n 25 /var/lib/brindle/serve.log").text;
-        assert!(since.elapsed() < TOLD_LIMIT, "{host} is not told: {set}\n{}", log());
-        std::thread::sleep(Duration::from_millis(50));
-    }
+        members.iter().find(of_host).is_some_and(|member| member["why"].to_string().contains("E4016"))
+    });
 }
 
 /// The disk of the copy that serves hangs, then that of the copy that follows.

@@ -1,21 +1,19 @@
-//! This release and the one before, side by side: servers and mounts of either one, in any order.
+//! Servers and mounts of this release and of the one before, side by side and in any order.
 //!
 //! `BRINDLE_EARLIER_BIN` names the program of the release before. `make soak` builds it from the history of the repository (step
 //! `releases`).
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use brindle_tests::cluster::{Cluster, Options};
 use brindle_tests::{bytes, same_bytes};
 
+use crate::bare_hosts::until;
+
 /// Files that a load writes in turn.
 const FILES: u64 = 8;
-/// Longest time until a server that was started again is heard of.
-const HEARD_WITHIN: Duration = Duration::from_secs(20);
-/// Interval of the looks.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Writes, renames, reads and removes files until told to stop; how many rounds it did. Any error is a failure.
 fn load(dir: &Path, stop: &AtomicBool) -> u64 {
@@ -80,14 +78,6 @@ fn names_earlier_releases(cluster: &Cluster) -> bool {
     status.text.contains("are of an earlier release") && status.text.contains("protocol 2")
 }
 
-fn eventually(what: &str, condition: impl Fn() -> bool) {
-    let since = Instant::now();
-    while !condition() {
-        assert!(since.elapsed() < HEARD_WITHIN, "{what}");
-        std::thread::sleep(LOOK_EVERY);
-    }
-}
-
 #[test]
 #[ignore = "needs BRINDLE_EARLIER_BIN, which make soak builds from the history"]
 fn two_releases_that_follow_each_other_work_together_in_any_order() {
@@ -103,7 +93,7 @@ fn two_releases_that_follow_each_other_work_together_in_any_order() {
         under_load(&cluster, || replace(&cluster, &[name]));
         both_see_the_same(&cluster, round);
     }
-    eventually("status names the mounts of the earlier release", || names_earlier_releases(&cluster));
+    until("naming the mounts of the earlier release in the status", || names_earlier_releases(&cluster));
 
     // One mount of each release.
     replace(&cluster, &["client1"]);
@@ -121,7 +111,7 @@ fn two_releases_that_follow_each_other_work_together_in_any_order() {
     under_load(&cluster, || replace(&cluster, &["mgs", "mdt0", "ost0"]));
     replace(&cluster, &["client0"]);
     both_see_the_same(&cluster, 20);
-    eventually("nothing of the earlier release is left", || !names_earlier_releases(&cluster));
+    until("the end of the earlier release's connections", || !names_earlier_releases(&cluster));
     let upgraded = cluster.brindle(&["fs", "upgrade", &cluster.a().display().to_string()]);
     assert!(upgraded.ok(), "{upgraded}");
     under_load(&cluster, || replace(&cluster, &["mdt0"]));

@@ -153,7 +153,7 @@ fn a_client_and_the_host_of_the_active_mgs_get_other_names_while_programs_go_on(
     let targets = done(&cluster, "h1", "target list -o json");
     assert!(targets.contains("\"host\": \"mgs1\"") && !targets.contains("\"h1\""), "{targets}");
     assert!(!done(&cluster, "h1", "node list").contains("h1 "));
-    // It can still change the cluster, and let others in.
+    // The renamed host can still change the cluster, and let others in.
     done(&cluster, "h1", "cluster token --role client");
     until_served(&cluster, "h2", "serving");
     work.end(&cluster);
