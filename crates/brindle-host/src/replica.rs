@@ -380,9 +380,10 @@ impl ReplicaDaemon {
             spare::check(&order.dir, spare_dir.as_deref())?;
         }
         prepare(&self.how, &self.fs, &self.mgs, &order).await?;
+        // A member that failed stays failed until it is open again: whoever looks between two tries sees why it is not.
         self.set(seat, |hosted| {
             hosted.is_formatted = true;
-            hosted.failed = None;
+            hosted.failed = hosted.failed.take().filter(|_| member.is_formatted);
         });
         if !member.is_formatted {
             // The MGS notes the format, and sends a new set.
@@ -434,6 +435,7 @@ impl ReplicaDaemon {
         self.shows.served(&service);
         self.set(seat, |hosted| {
             hosted.nids = nids;
+            hosted.failed = None;
             hosted.is_open = true;
         });
         let name = self.fs.target(seat.set().target);

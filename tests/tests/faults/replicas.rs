@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use brindle_tests::cluster::Cluster;
 
-use crate::bare_hosts::said;
+use crate::bare_hosts::{said, until_within};
 use crate::dice::seed;
 use crate::enrolment::{brindle, done, end, join, mount, serve};
 use crate::work::Work;
@@ -114,8 +114,9 @@ fn the_disk_of_the_serving_copy_fails_under_load_and_the_other_copy_serves() {
     disk_fails(&cluster, "h2", dir);
     work.goes_on();
     until_served(&cluster, "h3", "degraded");
-    let status = brindle(&cluster, "h1", "status").text;
-    assert!(status.contains("failed"), "{status}");
+    until_within(RESYNC_LIMIT, "status says that the copy has failed", || {
+        brindle(&cluster, "h1", "status").text.contains("failed")
+    });
     work.goes_on();
     work.end(&cluster);
     end(cluster, daemons);
