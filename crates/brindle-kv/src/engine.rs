@@ -235,7 +235,12 @@ impl Engine {
         self.show(written)?;
         self.reuse_changed(&frozen);
         self.checkpoints.fetch_add(1, Ordering::Relaxed);
-        self.applied.send_replace(applied.index);
+        let before = self.applied.send_replace(applied.index);
+        assert!(
+            before <= applied.index,
+            "a checkpoint up to record {} behind one up to {before}",
+            applied.index
+        );
         let needless = self.log.take_needless_segments(applied);
         let disk = self.seams.disk.clone();
         // A segment that stays is removed by the next opening.

@@ -70,7 +70,7 @@ impl SegmentHeader {
         out.extend_from_slice(&self.previous_term.to_be_bytes());
         out.extend_from_slice(&self.previous_last_index.to_be_bytes());
         out.extend_from_slice(&self.salt.to_be_bytes());
-        debug_assert_eq!(out.len(), HEADER_FIELDS_BYTES - 4, "header fields moved");
+        assert_eq!(out.len(), HEADER_FIELDS_BYTES - 4, "header fields moved");
         out.extend_from_slice(&crc(&out).to_be_bytes());
         out.resize(HEADER_BYTES, 0);
         out
@@ -167,7 +167,7 @@ pub(crate) fn encode_record(seed: u32, pos: LogPos, synced_index: u64, changes: 
             out.extend_from_slice(value);
         }
     }
-    debug_assert_eq!(out.len(), len, "record length was computed wrongly");
+    assert_eq!(out.len(), len, "record length was computed wrongly");
     out.resize(len.next_multiple_of(ALIGN), 0);
     let sum = record_crc(seed, &out);
     out[8..12].copy_from_slice(&sum.to_be_bytes());

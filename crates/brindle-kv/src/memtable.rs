@@ -35,6 +35,7 @@ impl Memtable {
 
     /// Applies one record of `record_bytes` bytes whose changes are slices of it.
     pub fn apply(&mut self, pos: LogPos, record_bytes: usize, changes: Vec<RowChange>) {
+        assert!(self.is_empty() || pos.index > self.last.index, "record {pos:?} behind {:?}", self.last);
         self.bytes += record_bytes + changes.len() * ROW_OVERHEAD_BYTES;
         self.last = pos;
         for change in changes {

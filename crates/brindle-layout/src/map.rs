@@ -65,7 +65,7 @@ impl ObjectRange {
 
 /// Stripe size and count; both are above 0 in every component that passed [`check`].
 fn geometry(c: &Component) -> (u64, u64) {
-    debug_assert!(c.stripe_size_bytes > 0 && !c.osts.is_empty(), "component was not checked");
+    assert!(c.stripe_size_bytes > 0 && !c.osts.is_empty(), "component was not checked");
     (u64::from(c.stripe_size_bytes).max(1), (c.osts.len() as u64).max(1))
 }
 

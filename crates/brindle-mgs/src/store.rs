@@ -187,7 +187,9 @@ impl MapStore {
     pub(crate) async fn modify(&self, change: impl Fn(&Map) -> Result<Option<Map>>) -> Result<bool> {
         let mut entry_version = self.entry_version.lock().await;
         for _ in 0..ATTEMPTS_MAX {
-            let Some(next) = change(&self.current())? else { return Ok(false) };
+            let before = self.current();
+            let Some(next) = change(&before)? else { return Ok(false) };
+            assert_follows(&before, &next);
             match self.store.compare_and_swap(&self.key, *entry_version, Some(&encode(&next)?)).await? {
                 Swap::Done(version) => {
                     *entry_version = version;
@@ -207,6 +209,17 @@ impl MapStore {
         let entry = entry.ok_or_else(|| Fault::new(Code::StoreDamaged).subject(self.key.clone()))?;
         self.replace(decode(&self.key, &entry.value)?);
         Ok(entry.version)
+    }
+}
+
+/// Panics before a map is stored that only a mistake of this MGS can have made.
+fn assert_follows(before: &Map, next: &Map) {
+    assert_eq!((&before.fs, before.fs_id), (&next.fs, next.fs_id), "a map keeps its file system");
+    assert!(before.version < next.version, "map {} behind map {}", next.version, before.version);
+    assert!(before.format_level <= next.format_level, "the format level never goes back");
+    for target in &next.targets {
+        let epoch = before.target(target.id).filter(|old| old.uuid == target.uuid).map_or(0, |old| old.epoch);
+        assert!(epoch <= target.epoch, "{}: epoch {} behind {epoch}", target.id, target.epoch);
     }
 }
 

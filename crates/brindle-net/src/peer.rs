@@ -490,7 +490,8 @@ impl Link {
         if table.is_empty() {
             self.busy.notify_one();
         }
-        table.insert(xid, Pending { answer, _credits: credits });
+        let other = table.insert(xid, Pending { answer, _credits: credits });
+        assert!(other.is_none(), "two requests of one connection have the number {xid}");
         drop(pending);
         if let Some(job) = job
             && self.info.hello.features & FEATURE_JOB != 0

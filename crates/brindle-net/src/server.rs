@@ -329,7 +329,10 @@ impl ServerConn {
         frame.header.version = self.version;
         let (answer, receiver) = oneshot::channel();
         match self.notifies.lock().as_mut() {
-            Some(table) => drop(table.insert(xid, answer)),
+            Some(table) => {
+                let other = table.insert(xid, answer);
+                assert!(other.is_none(), "two notifies of one connection have the number {xid}");
+            }
             None => return Err(self.lost()),
         }
         // The answer gives the place back; see `answered`.

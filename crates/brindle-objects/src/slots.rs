@@ -492,7 +492,7 @@ impl Turn {
             return Ok(None);
         }
         let reply = if reply.len() <= REPLY_MAX { reply.clone() } else { short() };
-        debug_assert!(reply.len() <= REPLY_MAX, "the short answer is too long");
+        assert!(reply.len() <= REPLY_MAX, "the short answer is too long");
         self.in_flight = None;
         self.put(State::Done, reply.clone())?;
         let number = self.table.answers.fetch_add(1, Ordering::AcqRel) + 1;

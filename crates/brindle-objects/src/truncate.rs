@@ -74,6 +74,11 @@ impl ObjectStore {
         }
         let put = {
             let mut s = object.state.lock();
+            assert!(
+                s.header.truncate_epoch <= epoch,
+                "object {}: the truncate epoch never goes back",
+                object.id
+            );
             s.header.truncate_epoch = epoch;
             s.header.pending_cut = Some(len);
             s.header.synced_blocks = s.header.synced_blocks.min(len / BLOCK);
@@ -128,7 +133,13 @@ impl ObjectStore {
     ) -> Result<(), Fault> {
         let missing = object.state.lock().file.is_none();
         let old = object.state.lock().header.clone();
-        raise(&mut object.state.lock().header);
+        {
+            let header = &mut object.state.lock().header;
+            raise(header);
+            let is_higher =
+                old.layout_epoch <= header.layout_epoch && old.truncate_epoch <= header.truncate_epoch;
+            assert!(is_higher, "object {}: a fence never goes back", object.id);
+        }
         let put = if missing {
             self.make_file(object, true)
         } else {

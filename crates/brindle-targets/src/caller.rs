@@ -327,7 +327,7 @@ impl Caller {
         identity: Identity,
         options: Options,
     ) -> Result<Frame, Fault> {
-        debug_assert!(!op.slotted(), "what goes through a slot is sent until its outcome is known");
+        assert!(!op.slotted(), "what goes through a slot is sent until its outcome is known");
         let header = self.inner.header(op, identity, options);
         let sending = self.inner.peer.call(Frame::new(header, body));
         let reply = self.inner.stop.until(sending).await.unwrap_or_else(|| Err(self.inner.ending()))?;

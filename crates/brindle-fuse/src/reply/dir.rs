@@ -51,7 +51,7 @@ impl DirBuffer {
     }
 
     fn record(&mut self, plus: Option<EntryOut>, name: &[u8], ino: u64, kind: FileType, cookie: u64) -> bool {
-        debug_assert!(cookie != 0, "a cookie of 0 would start the directory again");
+        assert!(cookie != 0, "a cookie of 0 would start the directory again");
         let head = if plus.is_some() { size_of::<EntryOut>() } else { 0 } + size_of::<Dirent>();
         let len = align8(head + name.len());
         if self.bytes.len() + len > self.room {

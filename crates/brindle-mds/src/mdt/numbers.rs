@@ -85,7 +85,8 @@ impl Numbers {
 
     /// A reservation up to `end` is durable.
     pub fn set_reserved(&self, end: u64) {
-        self.inodes_end.store(end, Ordering::Release);
+        let before = self.inodes_end.swap(end, Ordering::AcqRel);
+        assert!(before <= end, "a reservation of inode numbers up to {end} behind one up to {before}");
     }
 
     /// Completes when the reservation is half used.

@@ -247,6 +247,7 @@ pub fn covered(rows: &(impl Rows + ?Sized), inode: &Inode) -> Result<Option<Ino>
 /// Stores an inode and charges what changed to its owners. Keeps the list of inodes to look at after a restart.
 pub fn put(t: &mut Changes<'_>, inode: &Inode) -> Result<()> {
     let old = t.change_inode(inode.ino, Some(inode.clone()))?;
+    assert_follows(old.as_ref(), inode);
     t.charge(old.as_ref(), Some(inode));
     let had_other_rights = old.as_ref().filter(|old| old.rights() != inode.rights());
     if !old.as_ref().is_some_and(|old| old.looks_like(inode)) {
@@ -268,6 +269,26 @@ pub fn put(t: &mut Changes<'_>, inode: &Inode) -> Result<()> {
     }
     t.put_row(keys::of_ino(keys::INODE, inode.ino), inode);
     Ok(())
+}
+
+/// Panics before a row is written that only a mistake of this server can have made.
+fn assert_follows(old: Option<&Inode>, new: &Inode) {
+    let ino = new.ino;
+    assert_eq!(
+        new.file.is_some(),
+        new.kind == FileType::Regular,
+        "inode {ino:?}: a file has a body, others none"
+    );
+    let Some(old) = old else { return };
+    assert_eq!(old.kind, new.kind, "inode {ino:?} keeps its type");
+    assert!(old.attr_epoch <= new.attr_epoch, "inode {ino:?}: the attribute epoch never goes back");
+    assert!(old.truncate_epoch <= new.truncate_epoch, "inode {ino:?}: the truncate epoch never goes back");
+    if let (Some(old), Some(new)) = (&old.file, &new.file) {
+        assert!(
+            old.layout_gen <= new.layout_gen,
+            "inode {ino:?}: the generation of the layout never goes back"
+        );
+    }
 }
 
 /// Stores an inode of which only the time of the last access has changed. The caller is told; leases of others stay.

@@ -220,7 +220,7 @@ impl<T> Queue<T> {
 
     /// A request pauses, or is done: its place is free.
     pub fn leave(&mut self) {
-        debug_assert!(self.in_service > 0, "only what has a place leaves it");
+        assert!(self.in_service > 0, "only what has a place leaves it");
         self.in_service = self.in_service.saturating_sub(1);
         if self.queued.is_empty() && !self.standings.is_empty() {
             // A class that asks next owes nothing for requests that were served before.
