@@ -19,7 +19,7 @@ help:
 	@echo 'make sim-teeth  check that the simulator catches every planted bug'
 	@echo 'make bench      figures of a mount beside the local file system, row in bench/runs/'
 	@echo 'make peers      the same programs on GlusterFS, MooseFS, CephFS, ext4 and Brindle; as root (PEERS=OPTIONS)'
-	@echo 'make seeds      what the seed documents measured, again, as shares of what the links allow; as root (SEEDS="--quick gsi")'
+	@echo 'make seeds      what the seed documents measured, again, as shares of what the links allow; as root (SEEDS="--quick --rows=L,M,N")'
 	@echo 'make lint       formatting, clippy, tidy'
 	@echo 'make fmt        format the sources'
 	@echo 'make docs       write the generated documents again'

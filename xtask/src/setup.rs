@@ -42,7 +42,7 @@ const TOOLS: &[Tool] = &[
     Tool {
         probe: &["mkfs.ext4", "-V"],
         packages: &["e2fsprogs"],
-        targets: &["test", "soak", "peers", "demo-cluster", "demo-slurm"],
+        targets: &["test", "soak", "peers", "demo-cluster", "demo-slurm", "seeds"],
     },
     Tool {
         probe: &["python3", "-m", "pip", "--version"],
@@ -110,9 +110,9 @@ const TOOLS: &[Tool] = &[
             "command -v slurmctld && command -v slurmd && command -v sbatch && command -v munged",
         ],
         packages: &["slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins", "munge"],
-        targets: &["test", "soak", "demo-slurm"],
+        targets: &["test", "soak", "demo-slurm", "seeds"],
     },
-    Tool { probe: &["mkfs.xfs", "-V"], packages: &["xfsprogs"], targets: &["test", "soak"] },
+    Tool { probe: &["mkfs.xfs", "-V"], packages: &["xfsprogs"], targets: &["test", "soak", "seeds"] },
     Tool { probe: &["stress-ng", "--version"], packages: &["stress-ng"], targets: &["soak"] },
     Tool {
         probe: &["sh", "-c", "ls /usr/lib/postgresql/*/bin/pg_amcheck"],

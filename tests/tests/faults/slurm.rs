@@ -13,6 +13,7 @@ use brindle_tests::users::{ANN, run_as};
 
 use crate::dice::{Dice, seed};
 
+mod hosts;
 mod resize;
 mod storm;
 mod swap;
@@ -51,6 +52,10 @@ impl Slurm {
     }
 
     fn up_sized(name: &str, plugin: &str, nodes: usize, pool_mib: u64) -> Slurm {
+        Slurm::up_as(name, &[plugin], nodes, pool_mib)
+    }
+
+    fn up_as(name: &str, options: &[&str], nodes: usize, pool_mib: u64) -> Slurm {
         let alone = alone();
         let base = PathBuf::from(format!("/var/tmp/brindle-slurm-{}-{name}", std::process::id()));
         let slurm =
@@ -59,15 +64,12 @@ impl Slurm {
         for dir in [slurm.work.clone(), slurm.work.join("in")] {
             chown(dir, Some(NOBODY), Some(NOBODY)).unwrap();
         }
-        let said = slurm.brindle(&[
-            "dev",
-            "slurm",
-            "up",
-            &format!("--nodes={nodes}"),
-            &format!("--bb-pool={pool_mib}MiB"),
-            plugin,
-            &format!("--dir={}", slurm.dir.display()),
-        ]);
+        let [nodes, pool, dir] = [
+            format!("--nodes={nodes}"),
+            format!("--bb-pool={pool_mib}MiB"),
+            format!("--dir={}", slurm.dir.display()),
+        ];
+        let said = slurm.brindle(&[&["dev", "slurm", "up", &nodes, &pool, &dir], options].concat());
         assert!(said.contains("slurm.conf"), "{said}");
         slurm
     }

@@ -9,8 +9,10 @@
 //! |---|---|
 //! | [`rows`] | places and rows, with what the documents say |
 //! | [`place`] | a cluster of hosts, its limit, loads on it |
+//! | [`buffers`] | burst buffers on the hosts of a place, and the time to make and end some |
 //! | [`report`] | `bench/seeds/DATE-COMMIT.md`, `.json` and `.svg` |
 
+mod buffers;
 mod place;
 mod report;
 mod rows;
@@ -21,14 +23,22 @@ use crate::run::interrupted;
 use crate::{Session, setup};
 use place::Running;
 use report::Figure;
-use rows::{HostCluster, PLACES};
+use rows::{HostCluster, PLACES, Row};
 
-const USAGE: &str = "usage: cargo xtask seeds [--quick] [--release] [PLACE...]";
+const USAGE: &str = "usage: cargo xtask seeds [--quick] [--release] [--rows=L,M,N] [PLACE...]";
 
-/// `cargo xtask seeds [--quick] [--release] [PLACE...]`; `--release` measures the binary of `make build`, which is slower and sooner there.
+/// `cargo xtask seeds [--quick] [--release] [--rows=L,M,N] [PLACE...]`; `--release` measures the binary of `make build`, which is slower and
+/// sooner there; `--rows` names rows by the letters of the documents' table.
 pub fn run(session: &Session) -> Result<(), String> {
-    let (flags, names): (Vec<&String>, Vec<&String>) =
+    let (mut flags, names): (Vec<&String>, Vec<&String>) =
         session.args.iter().partition(|word| word.starts_with('-'));
+    let letters: Vec<&str> =
+        flags.iter().filter_map(|flag| flag.strip_prefix("--rows=")).flat_map(|list| list.split(',')).collect();
+    flags.retain(|flag| !flag.starts_with("--rows="));
+    let all = || PLACES.iter().flat_map(|place| place.rows);
+    if let Some(unknown) = letters.iter().find(|letter| !all().any(|row| row.is_asked(&[letter]))) {
+        return Err(format!("no row has the letter '{unknown}'\n  next: {USAGE}"));
+    }
     if let Some(unknown) = flags.iter().find(|flag| !["--quick", "--release"].contains(&flag.as_str())) {
         return Err(format!("{unknown} is no option of it\n  next: {USAGE}"));
     }
@@ -47,27 +57,33 @@ pub fn run(session: &Session) -> Result<(), String> {
         session.dist()
     };
     let mut figures = Vec::new();
-    for place in PLACES.iter().filter(|p| names.is_empty() || names.iter().any(|name| *name == p.name)) {
+    let is_named = |place: &HostCluster| names.is_empty() || names.iter().any(|name| *name == place.name);
+    for place in PLACES.iter().filter(|place| is_named(place)) {
+        let rows: Vec<&'static Row> = place.rows.iter().filter(|row| row.is_asked(&letters)).collect();
+        if rows.is_empty() {
+            continue;
+        }
         println!("\n{}: {}", place.name, place.about);
-        let measured = measure(session, &program, place, seconds)?;
+        let measured = measure(session, &program, place, &rows, seconds)?;
         measured.iter().for_each(|figure| println!("  {}", figure.line()));
         figures.extend(measured);
     }
     report::write(session, &figures, seconds)
 }
 
-/// Measures all rows of a place. The place is gone on return.
+/// Measures rows of a place. The place is gone on return.
 fn measure(
     session: &Session,
     program: &Path,
     place: &'static HostCluster,
+    rows: &[&'static Row],
     seconds: u32,
 ) -> Result<Vec<Figure>, String> {
     let running = Running::up(session, place, program)?;
     let limit = running.limit(seconds)?;
     println!("  the links allow {} MB/s to the servers, {} MB/s from them (plain TCP)", limit.to, limit.from);
     let mut figures = Vec::new();
-    for row in place.rows {
+    for row in rows {
         if interrupted() {
             return Err("interrupted".to_owned());
         }

@@ -2,6 +2,7 @@
 //!
 //! Invariant: when a [`Running`] is dropped, no host, mount or file of it is left.
 
+use std::cell::{Cell, RefCell};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -9,8 +10,9 @@ use std::process::{Child, Command, Stdio};
 use brindle_bench::run::{Run, Unit};
 use serde_json::Value;
 
+use super::buffers::Mounted;
 use super::report::Figure;
-use super::rows::{HostCluster, Load, Row, Work};
+use super::rows::{HostCluster, Kind, Load, Row, Work};
 use crate::Session;
 use crate::run::Cmd;
 
@@ -19,6 +21,8 @@ const MIB: u64 = 1 << 20;
 const PORT: u32 = 5201;
 /// Longest time of one command: the slowest load moves a few seconds' worth of bytes over one link.
 const COMMAND_SECS_MAX: u64 = 900;
+/// Files that each process of a metadata load makes, for each second of a phase.
+const FILES_EACH_SECOND: u32 = 10;
 /// Bytes of the files of a random load: more than the servers take in a phase.
 const RANDOM_SIZE: &str = "256MiB";
 
@@ -32,22 +36,41 @@ pub struct Limit {
 }
 
 /// A host of the place.
-struct Host {
-    name: String,
+pub(super) struct Host {
+    pub(super) name: String,
     addresses: Vec<String>,
     /// Indices of the OSTs that it serves.
     osts: Vec<u32>,
 }
 
+/// Commands of the program that is measured.
+pub struct Commands<'a> {
+    session: &'a Session,
+    program: PathBuf,
+    logs: PathBuf,
+}
+
 /// A place that runs.
 pub struct Running<'a> {
-    session: &'a Session,
-    place: &'static HostCluster,
-    dir: PathBuf,
-    logs: PathBuf,
-    program: PathBuf,
-    servers: Vec<Host>,
-    clients: Vec<Host>,
+    pub(super) commands: Commands<'a>,
+    pub(super) place: &'static HostCluster,
+    pub(super) dir: PathBuf,
+    pub(super) servers: Vec<Host>,
+    pub(super) clients: Vec<Host>,
+    /// The burst buffer that is mounted now.
+    pub(super) buffer: RefCell<Option<Mounted>>,
+    /// Number of the next one.
+    pub(super) next_token: Cell<u32>,
+}
+
+impl Commands<'_> {
+    /// Runs the program; what it prints. Commands that run at once have logs of their own.
+    pub(super) fn brindle(&self, words: &[&str], log: &str) -> Result<String, String> {
+        let log = self.logs.join(format!("{log}.log"));
+        let done = Cmd::new(&self.program).args(words).dir(&self.session.root);
+        let done = done.limit_secs(COMMAND_SECS_MAX).run(&log);
+        if done.ok() { Ok(done.output()) } else { Err(done.explain()) }
+    }
 }
 
 impl Running<'_> {
@@ -60,22 +83,26 @@ impl Running<'_> {
         let dir = session.root.join("target").join(format!("seeds-{}", place.name));
         let logs = session.logs().join("seeds").join(place.name);
         let program = program.to_owned();
+        let commands = Commands { session, program, logs };
         let (servers, clients) = (Vec::new(), Vec::new());
-        let mut running = Running { session, place, dir, logs, program, servers, clients };
-        // From four servers on, the MGS and the MDT have two of them.
-        let hosts = if place.oss >= 2 { place.oss + 2 } else { place.oss + 1 };
-        let mut words = vec![format!("--hosts={hosts}"), format!("--clients={}", place.clients)];
-        words.push(format!("--rate={}kbit", place.kbit_per_second));
-        if place.rails > 1 {
-            words.push(format!("--rails={}", place.rails));
-        }
-        running.dev(&["up"], &words)?;
+        let (buffer, next_token) = (RefCell::new(None), Cell::new(1));
+        let mut running = Running { commands, place, dir, servers, clients, buffer, next_token };
+        let client_prefix = match place.kind {
+            Kind::FileSystem => {
+                running.up_with_file_system()?;
+                'c'
+            }
+            Kind::BurstBuffers => {
+                running.up_with_buffers()?;
+                'n'
+            }
+        };
         let listed = running.dev(&["host", "list"], &["-o".to_owned(), "json".to_owned()])?;
         let listed: Value = serde_json::from_str(&listed).map_err(|e| format!("host list: {e}"))?;
         for host in listed["hosts"].as_array().into_iter().flatten().map(Host::of) {
             match &host.name {
                 name if name.starts_with("oss") => running.servers.push(host),
-                name if name.starts_with('c') => running.clients.push(host),
+                name if name.starts_with(client_prefix) => running.clients.push(host),
                 _ => {}
             }
         }
@@ -89,6 +116,18 @@ impl Running<'_> {
             }
         }
         Ok(running)
+    }
+
+    fn up_with_file_system(&self) -> Result<(), String> {
+        let place = self.place;
+        // From four servers on, the MGS and the MDT have two of them.
+        let hosts = if place.oss >= 2 { place.oss + 2 } else { place.oss + 1 };
+        let mut words = vec![format!("--hosts={hosts}"), format!("--clients={}", place.clients)];
+        words.push(format!("--rate={}kbit", place.kbit_per_second));
+        if place.rails > 1 {
+            words.push(format!("--rails={}", place.rails));
+        }
+        self.dev(&["up"], &words).map(drop)
     }
 
     /// Measures plain TCP between all clients and all servers at once.
@@ -147,6 +186,9 @@ impl Running<'_> {
         limit: Limit,
         seconds: u32,
     ) -> Result<Vec<Figure>, String> {
+        if load.work == Work::MakeBuffers {
+            return self.make_and_end(row, load, seconds);
+        }
         let cut = load.work == Work::CutRail;
         let links = if cut { f64::from(self.place.rails) } else { 1.0 };
         let allowed = [self.share(limit.to, load) / links, self.share(limit.from, load) / links];
@@ -169,14 +211,20 @@ impl Running<'_> {
         // A shared file is measured on one mount, too; the last case is that on all of them.
         let last_case = run.figures.last().map(|figure| figure.case.clone());
         let mut made = Vec::new();
-        for figure in run.figures.iter().filter(|figure| Some(&figure.case) == last_case.as_ref()) {
+        let is_metadata = load.work == Work::Metadata;
+        let is_shown = |case: &String| is_metadata || Some(case) == last_case.as_ref();
+        for figure in run.figures.iter().filter(|figure| is_shown(&figure.case)) {
             let is_read = figure.phase.ends_with("read");
             let stream = figure.unit == Unit::MibPerSecond;
             made.push(Figure {
                 place: self.place.name,
                 row: row.name,
                 load: load.about(),
-                phase: figure.phase.clone(),
+                phase: if is_metadata {
+                    format!("{}, {}", figure.case, figure.phase)
+                } else {
+                    figure.phase.clone()
+                },
                 unit: if stream { "MB/s" } else { "/s" },
                 value: if stream { figure.summary.median * MIB as f64 / 1e6 } else { figure.summary.median },
                 limit: stream.then_some(allowed[usize::from(is_read)]),
@@ -189,6 +237,9 @@ impl Running<'_> {
     /// The directory of a load, through the mounts of its clients. The load's files lie on the OSTs of the servers in
     /// use.
     fn dirs(&self, load: &Load) -> Result<Vec<PathBuf>, String> {
+        if self.place.kind == Kind::BurstBuffers {
+            return self.buffer_dirs(load);
+        }
         let mounts = self.clients.iter().take(load.clients as usize);
         let mounts: Vec<PathBuf> = mounts
             .map(|client| self.dir.join("mnt").join(&client.name).join(format!("on{}", load.oss)))
@@ -227,6 +278,9 @@ impl Running<'_> {
                 format!("ior --case easy --direct --size {size} --ranks {}", load.ranks)
             }
             Work::SharedFile => format!("ior --case segmented --size {size} --ranks {}", load.ranks),
+            Work::Metadata => format!("mdtest --files {} --ranks {}", FILES_EACH_SECOND * seconds, load.ranks),
+            // It has no load of the benchmark.
+            Work::MakeBuffers => String::new(),
             Work::Random => format!("random --size {RANDOM_SIZE} --seconds {seconds} --ranks {}", load.ranks),
         };
         let mut words: Vec<String> = words.split(' ').map(str::to_owned).collect();
@@ -246,7 +300,7 @@ impl Running<'_> {
     }
 
     fn started(&self, words: &[String]) -> Result<Child, String> {
-        let mut command = Command::new(&self.program);
+        let mut command = Command::new(&self.commands.program);
         command.arg("bench").args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         command.spawn().map_err(|e| format!("cannot run brindle bench: {e}"))
     }
@@ -257,16 +311,12 @@ impl Running<'_> {
         if out.status.success() { Ok(()) } else { Err(format!("a program saw an error: {said}")) }
     }
 
-    fn brindle(&self, words: &[&str]) -> Result<String, String> {
-        let log =
-            self.logs.join(format!("{}.log", words.iter().take(2).copied().collect::<Vec<_>>().join("-")));
-        let done = Cmd::new(&self.program).args(words).dir(&self.session.root);
-        let done = done.limit_secs(COMMAND_SECS_MAX).run(&log);
-        if done.ok() { Ok(done.output()) } else { Err(done.explain()) }
+    pub(super) fn brindle(&self, words: &[&str]) -> Result<String, String> {
+        self.commands.brindle(words, &words.iter().take(2).copied().collect::<Vec<_>>().join("-"))
     }
 
     /// `brindle dev VERB --dir DIR WORDS`.
-    fn dev(&self, verb: &[&str], words: &[String]) -> Result<String, String> {
+    pub(super) fn dev(&self, verb: &[&str], words: &[String]) -> Result<String, String> {
         let dir = self.dir.display().to_string();
         let mut all = vec!["dev"];
         all.extend(verb);
@@ -277,7 +327,7 @@ impl Running<'_> {
 
     /// A script on a host.
     fn on(&self, host: &str, script: &str) -> Command {
-        let mut command = Command::new(&self.program);
+        let mut command = Command::new(&self.commands.program);
         let dir = format!("--dir={}", self.dir.display());
         command.args(["dev", "host", "run", &dir, host, "--", "sh", "-c", script]).stdin(Stdio::null());
         command
@@ -317,7 +367,11 @@ impl Host {
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        if let Err(why) = self.dev(&["down"], &["--purge".to_owned()]) {
+        let ended = match self.place.kind {
+            Kind::FileSystem => self.dev(&["down"], &["--purge".to_owned()]),
+            Kind::BurstBuffers => self.dev(&["slurm", "down"], &[]),
+        };
+        if let Err(why) = ended {
             eprintln!("the hosts of {} could not be ended: {why}", self.dir.display());
         }
     }

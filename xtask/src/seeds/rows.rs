@@ -21,8 +21,19 @@ pub struct HostCluster {
     pub kbit_per_second: u32,
     /// Rate of the links of clients, where it is another.
     pub client_kbit_per_second: Option<u32>,
+    /// What the loads run on.
+    pub kind: Kind,
     /// Rows of the document.
     pub rows: &'static [Row],
+}
+
+/// What the loads of a place run on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A file system on all servers.
+    FileSystem,
+    /// A burst buffer on the servers of each load.
+    BurstBuffers,
 }
 
 /// A row of a document.
@@ -65,8 +76,20 @@ pub enum Work {
     SharedFile,
     /// 4 KiB in random order with O_DIRECT: `iozone -i 2 -I -O -r 4K`.
     Random,
+    /// Empty files in a directory for each process, then files of 3901 bytes in one directory: mdtest as IO500 runs it.
+    Metadata,
+    /// Burst buffers are made and ended, some of them at once.
+    MakeBuffers,
     /// As `FilePerProcess`; one of two links of the server is cut in the middle.
     CutRail,
+}
+
+impl Row {
+    /// Whether the row has one of these letters, or none is asked for.
+    pub fn is_asked(&self, letters: &[&str]) -> bool {
+        let own = self.name.split(':').next().unwrap_or_default();
+        letters.is_empty() || own.split(", ").any(|letter| letters.contains(&letter))
+    }
 }
 
 impl Load {
@@ -76,6 +99,8 @@ impl Load {
             Work::FilePerProcess => "a file per process, 1 MiB direct",
             Work::SharedFile => "one shared file, 1 MiB",
             Work::Random => "4 KiB in random order, direct",
+            Work::Metadata => "mdtest",
+            Work::MakeBuffers => return format!("small burst buffers on {} servers, made and ended", self.oss),
             Work::CutRail => "a file per process while one of two links is cut",
         };
         format!("{work}: {} processes on {} clients, {} servers", self.ranks, self.clients, self.oss)
@@ -94,7 +119,7 @@ const fn only(words: &'static str) -> Option<Said> {
     Some(Said { words, share: None })
 }
 
-use Work::{CutRail, FilePerProcess, Random, SharedFile};
+use Work::{CutRail, FilePerProcess, MakeBuffers, Metadata, Random, SharedFile};
 
 /// Places, in the order in which they are measured.
 pub const PLACES: &[HostCluster] = &[
@@ -106,6 +131,7 @@ pub const PLACES: &[HostCluster] = &[
         rails: 1,
         kbit_per_second: 99_200,
         client_kbit_per_second: None,
+        kind: Kind::FileSystem,
         rows: &[
             Row {
                 name: "A, B: streams, the best of the sweep",
@@ -137,6 +163,7 @@ pub const PLACES: &[HostCluster] = &[
         rails: 1,
         kbit_per_second: 92_000,
         client_kbit_per_second: None,
+        kind: Kind::FileSystem,
         rows: &[
             Row {
                 name: "H: one client, one server",
@@ -163,6 +190,7 @@ pub const PLACES: &[HostCluster] = &[
         rails: 2,
         kbit_per_second: 92_000,
         client_kbit_per_second: None,
+        kind: Kind::FileSystem,
         rows: &[
             Row {
                 name: "J: two links",
@@ -184,6 +212,7 @@ pub const PLACES: &[HostCluster] = &[
         rails: 1,
         kbit_per_second: 32_000,
         client_kbit_per_second: None,
+        kind: Kind::FileSystem,
         rows: &[
             Row {
                 name: "O: streams",
@@ -199,12 +228,13 @@ pub const PLACES: &[HostCluster] = &[
     },
     HostCluster {
         name: "dac",
-        about: "the Data Accelerator's servers with 25 GB/s each, 8 clients with 12.4; here 1, 2 and 4 servers with 25 MB/s (1:1000)",
+        about: "burst buffers of the Data Accelerator, servers with 25 GB/s each and 8 clients with 12.4; here buffers on 1, 2 and 4 servers with 25 MB/s, 8 clients with 12.4 (1:1000)",
         oss: 4,
         clients: 8,
         rails: 1,
         kbit_per_second: 200_000,
         client_kbit_per_second: Some(99_200),
+        kind: Kind::BurstBuffers,
         rows: &[
             Row {
                 name: "L: 1 server, 128 processes",
@@ -212,9 +242,19 @@ pub const PLACES: &[HostCluster] = &[
                 document: [said("23.9 of 25 GB/s", 0.956), said("23.5 of 25 GB/s", 0.94)],
             },
             Row {
+                name: "L: 1 server, random",
+                loads: &[load(Random, 128, 8, 1)],
+                document: [only("346 000/s"), only("478 000/s")],
+            },
+            Row {
                 name: "M: 2 servers, 128 processes",
                 loads: &[load(FilePerProcess, 128, 8, 2)],
                 document: [said("47.6 of 50 GB/s", 0.95), said("47.1 of 50 GB/s", 0.94)],
+            },
+            Row {
+                name: "M: 2 servers, random",
+                loads: &[load(Random, 128, 8, 2)],
+                document: [None, None],
             },
             Row {
                 name: "N: 4 servers, 128 processes",
@@ -222,9 +262,24 @@ pub const PLACES: &[HostCluster] = &[
                 document: [said("92.7 of 100 GB/s", 0.93), said("76.8 of 100 GB/s", 0.77)],
             },
             Row {
-                name: "L: 1 server, random",
-                loads: &[load(Random, 64, 8, 1)],
-                document: [only("346 000/s"), only("478 000/s")],
+                name: "N: 4 servers, random",
+                loads: &[load(Random, 128, 8, 4)],
+                document: [None, None],
+            },
+            Row {
+                name: "N: 4 servers, one shared file",
+                loads: &[load(SharedFile, 8, 8, 4), load(SharedFile, 64, 8, 4)],
+                document: [only("left for later"), only("left for later")],
+            },
+            Row {
+                name: "N: 4 servers, mdtest",
+                loads: &[load(Metadata, 32, 8, 4)],
+                document: [only("left for later"), only("left for later")],
+            },
+            Row {
+                name: "L, M, N: time of a buffer",
+                loads: &[load(MakeBuffers, 8, 8, 4)],
+                document: [only("a playbook each, about a minute"), only("a playbook each")],
             },
         ],
     },
@@ -235,12 +290,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn rows_are_found_by_their_letters() {
+        let found = |letters: &[&str]| {
+            let rows = PLACES.iter().flat_map(|place| place.rows);
+            rows.filter(|row| row.is_asked(letters)).map(|row| row.name).collect::<Vec<_>>()
+        };
+        assert_eq!(found(&["C"]), ["C: one process"]);
+        assert_eq!(found(&["B"]), ["A, B: streams, the best of the sweep"]);
+        assert!(found(&["M"]).contains(&"L, M, N: time of a buffer"));
+        assert!(found(&["Z"]).is_empty() && found(&[]).len() > 10);
+    }
+
+    #[test]
     fn loads_fit_their_places() {
         for place in PLACES {
             for load in place.rows.iter().flat_map(|row| row.loads) {
                 assert!(load.clients <= place.clients && load.oss <= place.oss, "{}", place.name);
                 assert!(load.ranks >= load.clients, "{}: {}", place.name, load.about());
                 assert!(load.work != CutRail || place.rails == 2);
+                assert!(load.work != MakeBuffers || place.kind == Kind::BurstBuffers, "{}", place.name);
             }
         }
     }

@@ -1,6 +1,7 @@
 //! The socket of the orchestrator: the rights of callers, one thread a request.
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -77,8 +78,7 @@ pub fn serve(orchestrator: &Orchestrator, listener: &UnixListener) {
         });
         for stream in listener.incoming() {
             let peer = stream.and_then(|stream| {
-                let peer = rustix::net::sockopt::socket_peercred(&stream)?;
-                Ok((peer.uid.as_raw(), stream))
+                Ok((peer_uid(&stream)?, stream))
             });
             let (uid, stream) = match peer {
                 Ok(peer) => peer,
@@ -139,6 +139,24 @@ fn say(mut stream: &UnixStream, outcome: &Result<Reply>) {
     }
 }
 
+/// The user at the other end of a connection. The process there may have no number in our pid namespace (0, where the orchestrator runs in a
+/// container and the caller does not), which `rustix` takes for an error.
+fn peer_uid(stream: &UnixStream) -> std::io::Result<u32> {
+    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut size = libc::socklen_t::try_from(size_of::<libc::ucred>()).expect("a struct of three words");
+    // SAFETY: the descriptor is open, and the kernel writes at most `size` bytes to `peer`.
+    let done = unsafe {
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut size,
+        )
+    };
+    if done == 0 { Ok(peer.uid) } else { Err(std::io::Error::last_os_error()) }
+}
+
 /// Root, and the user of slurmctld.
 fn is_trusted(orchestrator: &Orchestrator, uid: u32) -> bool {
     uid == 0 || uid == orchestrator.config().slurm_uid
@@ -157,5 +175,16 @@ fn allowed(orchestrator: &Orchestrator, uid: u32, request: &Request) -> Result<O
             .what("only root and the user of slurmctld may ask for this")
             .why(format!("user {uid} asks"))
             .data("nothing was changed")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_user_at_the_other_end_is_known() {
+        let (near, _far) = UnixStream::pair().unwrap();
+        assert_eq!(peer_uid(&near).unwrap(), rustix::process::geteuid().as_raw());
     }
 }

@@ -24,12 +24,12 @@ use crate::process::{Identity, Starting};
 /// Most times that the processes of a host are looked through while they are stopped: one that is not stopped yet may start another.
 const STOP_ROUNDS: usize = 100;
 
-/// The hosts of a new bare cluster: h1, h2, ...
-pub fn wanted_bare(cluster: &mut Cluster, dir: &Path, hosts: Hosts) -> Result<()> {
+/// The hosts of a new bare cluster: those of these names, and h1, h2, ... beyond them.
+pub fn wanted_bare(cluster: &mut Cluster, dir: &Path, hosts: Hosts, names: &[String]) -> Result<()> {
     network::check_tools()?;
     let network = Network::new(dir, hosts.rails.unwrap_or(1))?;
     for number in (1..).take(hosts.servers) {
-        let name = format!("h{number}");
+        let name = names.get(usize::from(number) - 1).cloned().unwrap_or_else(|| format!("h{number}"));
         cluster.hosts.push(HostState {
             address: network.address(number),
             link: Link { rate_bits: hosts.rate_bits, ..Link::default() },

@@ -46,6 +46,8 @@ pub struct Up {
     pub manager: bool,
     /// Makes a cluster of so many server hosts and client hosts.
     pub hosts: Option<Hosts>,
+    /// Names of bare hosts; h1, h2, ... beyond the end of the list.
+    pub bare_names: Vec<String>,
 }
 
 /// Where an archive is.
@@ -467,7 +469,7 @@ fn wanted_hosts(cluster: &mut Cluster, dir: &Path, up: &Up, hosts: Hosts) -> Res
         return kept_hosts(cluster, dir, up, hosts);
     }
     if hosts.bare {
-        return bare::wanted_bare(cluster, dir, hosts);
+        return bare::wanted_bare(cluster, dir, hosts, &up.bare_names);
     }
     network::check_tools()?;
     cluster.security = hosts.security.unwrap_or(Mode::Auth);

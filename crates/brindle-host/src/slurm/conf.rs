@@ -1,15 +1,28 @@
 //! The configuration of the private Slurm.
 
 use std::fmt::Write as _;
+use std::net::Ipv4Addr;
 
 use super::Places;
 
-/// Ports of the daemons.
-pub struct Ports {
+/// Where a daemon of Slurm runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Daemon {
+    /// Name of its host.
+    pub host: String,
+    /// Address of that host.
+    pub address: Ipv4Addr,
+    /// Port of the daemon.
+    pub port: u16,
+}
+
+/// The daemons of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Daemons {
     /// slurmctld.
-    pub controller: u16,
-    /// slurmd of each node.
-    pub nodes: Vec<u16>,
+    pub controller: Daemon,
+    /// slurmd of each node, in the order of the nodes.
+    pub nodes: Vec<Daemon>,
 }
 
 /// `burst_buffer.lua`: Slurm's plug-in `burst_buffer/lua` runs it.
@@ -41,11 +54,11 @@ pub fn node(index: usize) -> String {
 }
 
 /// `slurm.conf`.
-pub fn slurm_conf(places: &Places, host: &str, ports: &Ports, plugin: Plugin) -> String {
+pub fn slurm_conf(places: &Places, daemons: &Daemons, plugin: Plugin) -> String {
     let dir = places.dir.display();
     let mut text = format!(
         "ClusterName=brindle\n\
-         SlurmctldHost={host}(127.0.0.1)\n\
+         SlurmctldHost={host}({address})\n\
          SlurmUser=root\n\
          SlurmdUser=root\n\
          AuthType=auth/munge\n\
@@ -75,17 +88,19 @@ pub fn slurm_conf(places: &Places, host: &str, ports: &Ports, plugin: Plugin) ->
          MessageTimeout=5\n\
          ReturnToService=2\n\
          BurstBufferType=burst_buffer/{plugin}\n",
-        controller = ports.controller,
+        host = daemons.controller.host,
+        address = daemons.controller.address,
+        controller = daemons.controller.port,
         plugin = plugin.name()
     );
-    for (index, port) in ports.nodes.iter().enumerate() {
+    for (index, Daemon { host, address, port }) in daemons.nodes.iter().enumerate() {
         let name = node(index);
         let _ = writeln!(
             text,
-            "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=2 CoresPerSocket=2 State=UNKNOWN"
+            "NodeName={name} NodeHostname={host} NodeAddr={address} Port={port} CPUs=2 CoresPerSocket=2 State=UNKNOWN"
         );
     }
-    let last = node(ports.nodes.len().saturating_sub(1)).split_off(1);
+    let last = node(daemons.nodes.len().saturating_sub(1)).split_off(1);
     let _ = writeln!(text, "PartitionName=main Nodes=n[1-{last}] Default=YES MaxTime=INFINITE State=UP");
     text
 }
@@ -116,9 +131,16 @@ mod tests {
     #[test]
     fn nodes_have_names_and_ports() {
         let places = Places { dir: "/d".into() };
-        let text = slurm_conf(&places, "host", &Ports { controller: 1, nodes: vec![2, 3] }, Plugin::Lua);
+        let at = |host: &str, last: u8, port| Daemon {
+            host: host.to_owned(),
+            address: Ipv4Addr::new(10, 64, 0, last),
+            port,
+        };
+        let daemons = Daemons { controller: at("head", 1, 1), nodes: vec![at("n1", 2, 2), at("n2", 3, 3)] };
+        let text = slurm_conf(&places, &daemons, Plugin::Lua);
+        assert!(text.contains("SlurmctldHost=head(10.64.0.1)\n") && text.contains("SlurmctldPort=1\n"));
         assert!(text.contains("BurstBufferType=burst_buffer/lua\n"));
-        assert!(text.contains("NodeName=n2 NodeHostname=host NodeAddr=127.0.0.1 Port=3 "));
+        assert!(text.contains("NodeName=n2 NodeHostname=n2 NodeAddr=10.64.0.3 Port=3 "));
         assert!(text.contains("PartitionName=main Nodes=n[1-2] "));
         assert!(burst_buffer_conf(&places, Plugin::Datawarp).starts_with("GetSysState=/d/bin/dacctl\n"));
     }

@@ -9,7 +9,7 @@ use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::Signal;
 
 use super::up::anything_mounted;
-use super::{Places, Tell};
+use super::{Places, Tell, hosts};
 use crate::bb::Orchestrator;
 use crate::process::Identity;
 use crate::{Host, mounts, need_root};
@@ -37,10 +37,11 @@ pub fn down(host: &Host, places: &Places, tell: Tell) -> Result<Downed> {
     let refused = |why: String| {
         Fault::new(Code::TargetBusy).what("will not remove").subject(dir.display().to_string()).why(why)
     };
-    if !places.conf().exists() && !places.key().exists() {
+    let on_hosts = hosts::are_in(dir);
+    if !on_hosts && !places.conf().exists() && !places.key().exists() {
         return Err(refused("it holds no Slurm cluster of brindle dev slurm".to_owned()));
     }
-    let lost = end(host, places, tell)?;
+    let lost = if on_hosts { hosts::end(host, places, tell)? } else { end(host, places, tell)? };
     if let Some(left) = anything_mounted(dir) {
         return Err(refused(format!("{left} is still mounted")));
     }

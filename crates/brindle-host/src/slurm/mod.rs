@@ -4,11 +4,14 @@
 //! which `DIR/mnt` is the directory `DIR/nodes/NODE`; what the orchestrator mounts there appears in it. Jobs therefore see one path on all
 //! nodes, and each node has a mount of its own there, as on real nodes.
 //!
+//! With [`hosts`] the daemons are on hosts of their own instead, which can be killed, frozen and cut off.
+//!
 //! Invariant: every process of the cluster is known by what it was started with or by its mount namespace, so that [`down`] finds all
 //! of them, whatever was killed before.
 
 mod conf;
 mod down;
+pub mod hosts;
 mod packages;
 mod up;
 
@@ -21,7 +24,7 @@ use crate::bb;
 pub use conf::{LUA, Plugin};
 pub use down::{Downed, down};
 pub use packages::install;
-pub use up::{Up, up};
+pub use up::{Up, prepare, up, wait_idle};
 
 /// Most nodes: each is a slurmd.
 pub const NODES_MAX: u8 = 16;

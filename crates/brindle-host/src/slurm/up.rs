@@ -1,5 +1,6 @@
 //! The start of the private Slurm.
 
+use std::net::Ipv4Addr;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 use brindle_bb::pool::GRANULE_DEFAULT_BYTES;
 use brindle_types::{Code, Fault, Result};
 
-use super::conf::{self, Plugin, Ports};
+use super::conf::{self, Daemon, Daemons, Plugin};
 use super::{Places, Tell, down, packages};
 use crate::bb::protocol::{self, Request};
 use crate::bb::{POOL_DEFAULT, make_dir};
@@ -42,10 +43,7 @@ pub struct Up {
 
 /// Starts a cluster in a new or empty directory. Where that fails, what was started ends again; logs stay.
 pub fn up(host: &Host, places: &Places, wanted: &Up, tell: Tell) -> Result<()> {
-    need_root("cannot start Slurm")?;
-    requirements::check()?;
-    refuse_used(&places.dir)?;
-    packages::install(tell)?;
+    prepare(places, tell)?;
     match start(host, places, wanted, tell) {
         Ok(()) => Ok(()),
         Err(fault) => {
@@ -55,6 +53,14 @@ pub fn up(host: &Host, places: &Places, wanted: &Up, tell: Tell) -> Result<()> {
             Err(fault)
         }
     }
+}
+
+/// Refuses a machine that cannot mount, and a directory in which there is something already; installs what is missing.
+pub fn prepare(places: &Places, tell: Tell) -> Result<()> {
+    need_root("cannot start Slurm")?;
+    requirements::check()?;
+    refuse_used(&places.dir)?;
+    packages::install(tell)
 }
 
 fn refuse_used(dir: &Path) -> Result<()> {
@@ -80,21 +86,18 @@ fn refuse_used(dir: &Path) -> Result<()> {
 
 fn start(host: &Host, places: &Places, wanted: &Up, tell: Tell) -> Result<()> {
     let names: Vec<String> = (0..usize::from(wanted.nodes)).map(conf::node).collect();
-    make_files(host, places, &names, wanted.plugin)?;
+    make_local_dirs(places, &names)?;
+    let here = |port| Daemon { host: crate::name(), address: Ipv4Addr::LOCALHOST, port };
+    let controller = here(free_port()?);
+    let nodes = names.iter().map(|_| free_port().map(here)).collect::<Result<_>>()?;
+    make_files(host, places, &Daemons { controller, nodes }, wanted.plugin)?;
     // Later mounts in the nodes' directories appear in the nodes' namespaces.
     let nodes = places.nodes();
     run(Command::new("mount").arg("--bind").arg(&nodes).arg(&nodes), "mount")?;
     run(Command::new("mount").arg("--make-shared").arg(&nodes), "mount")?;
     start_orchestrator(host, places, wanted.pool_bytes)?;
     tell(&format!("orchestrator of burst buffers at {}", places.socket().display()));
-    let run_dir = places.dir.join("run");
-    let mut munged = Command::new("munged");
-    munged.arg(format!("--key-file={}", places.key().display()));
-    for (option, file) in [("socket", "munge.sock"), ("pid-file", "munge.pid"), ("seed-file", "munge.seed")] {
-        munged.arg(format!("--{option}={}", run_dir.join(file).display()));
-    }
-    munged.arg(format!("--log-file={}", places.log("munge").display()));
-    run(&mut munged, PACKAGES)?;
+    run(Command::new("munged").args(munged_options(places)), PACKAGES)?;
     let mut controller = Command::new("slurmctld");
     controller.arg("-f").arg(places.conf()).current_dir(&places.dir).env("SLURM_CONF", places.conf());
     controller.env(protocol::SOCKET_VARIABLE, places.socket());
@@ -125,15 +128,33 @@ fn start_node(places: &Places, name: &str) -> Result<()> {
     run(command.current_dir(&places.dir).env("SLURM_CONF", places.conf()), PACKAGES)
 }
 
-fn make_files(host: &Host, places: &Places, names: &[String], plugin: Plugin) -> Result<()> {
-    for name in ["", "etc", "run", "log", "state", "spool", "bin", "mnt", "nodes", "bb"] {
+/// The options of munged.
+pub fn munged_options(places: &Places) -> Vec<String> {
+    let run_dir = places.dir.join("run");
+    let files = [("socket", "munge.sock"), ("pid-file", "munge.pid"), ("seed-file", "munge.seed")];
+    let mut options = vec![format!("--key-file={}", places.key().display())];
+    options.extend(files.map(|(option, file)| format!("--{option}={}", run_dir.join(file).display())));
+    options.push(format!("--log-file={}", places.log("munge").display()));
+    options
+}
+
+/// Directories that a cluster has which is on this machine alone.
+fn make_local_dirs(places: &Places, names: &[String]) -> Result<()> {
+    for name in ["mnt", "nodes", "bb"] {
         make_dir(&places.dir.join(name))?;
     }
-    for name in names {
-        make_dir(&places.nodes().join(name))?;
-        make_dir(&places.dir.join("spool").join(name))?;
+    names.iter().try_for_each(|name| make_dir(&places.nodes().join(name)))?;
+    (0..BRICKS).try_for_each(|n| make_dir(&places.dir.join(format!("brick{n}"))))
+}
+
+/// Makes the files that Slurm reads, and the directories that it writes to.
+pub fn make_files(host: &Host, places: &Places, daemons: &Daemons, plugin: Plugin) -> Result<()> {
+    for name in ["", "etc", "run", "log", "state", "spool", "bin"] {
+        make_dir(&places.dir.join(name))?;
     }
-    (0..BRICKS).try_for_each(|n| make_dir(&places.dir.join(format!("brick{n}"))))?;
+    for index in 0..daemons.nodes.len() {
+        make_dir(&places.dir.join("spool").join(conf::node(index)))?;
+    }
     let cannot = |path: &Path, e: &std::io::Error| {
         Fault::io(Code::NotWritable, "cannot write", path.display().to_string(), e)
     };
@@ -141,9 +162,7 @@ fn make_files(host: &Host, places: &Places, names: &[String], plugin: Plugin) ->
     let passable = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(&places.dir, passable).map_err(|e| cannot(&places.dir, &e))?;
     write_key(&places.key()).map_err(|e| cannot(&places.key(), &e))?;
-    let ports =
-        Ports { controller: free_port()?, nodes: names.iter().map(|_| free_port()).collect::<Result<_>>()? };
-    let text = conf::slurm_conf(places, &crate::name(), &ports, plugin);
+    let text = conf::slurm_conf(places, daemons, plugin);
     std::fs::write(places.conf(), text).map_err(|e| cannot(&places.conf(), &e))?;
     let bb_conf = places.dir.join("etc/burst_buffer.conf");
     std::fs::write(&bb_conf, conf::burst_buffer_conf(places, plugin)).map_err(|e| cannot(&bb_conf, &e))?;
@@ -193,7 +212,8 @@ fn start_orchestrator(host: &Host, places: &Places, pool_bytes: u64) -> Result<(
     Ok(())
 }
 
-fn wait_idle(places: &Places, nodes: usize) -> Result<()> {
+/// Waits until all nodes are idle.
+pub fn wait_idle(places: &Places, nodes: usize) -> Result<()> {
     let deadline = Instant::now() + IDLE_LIMIT;
     loop {
         let mut sinfo = Command::new("sinfo");

@@ -35,9 +35,11 @@ pub struct Wanted {
 }
 
 /// A host of the cluster in a directory.
-struct On<'a> {
-    dir: &'a Path,
-    host: String,
+pub(super) struct On<'a> {
+    /// The directory of the cluster.
+    pub(super) dir: &'a Path,
+    /// Name of the host.
+    pub(super) host: String,
 }
 
 /// Refuses copies that need more hosts than there are.
@@ -114,7 +116,7 @@ fn mount_script(fs: &FsName) -> Result<String> {
 
 impl On<'_> {
     /// A command of this program on the host; what it prints.
-    fn brindle(&self, words: &[&str], input: &str) -> Result<String> {
+    pub(super) fn brindle(&self, words: &[&str], input: &str) -> Result<String> {
         let program = program()?;
         let program = program.to_string_lossy();
         let all: Vec<&str> = std::iter::once(&*program).chain(words.iter().copied()).collect();
@@ -122,7 +124,7 @@ impl On<'_> {
     }
 
     /// A command on the host; what it prints.
-    fn run(&self, words: &[&str], input: &str) -> Result<String> {
+    pub(super) fn run(&self, words: &[&str], input: &str) -> Result<String> {
         let failed = |why: String| {
             Fault::new(Code::CommandFailed)
                 .what("a command failed on the host")
@@ -152,12 +154,13 @@ impl On<'_> {
     }
 
     /// Lets the host join with a token of the first one.
-    fn join(&self, first: &On, role: &str) -> Result<()> {
+    pub(super) fn join(&self, first: &On, role: &str) -> Result<()> {
         let token = first.brindle(&["cluster", "token", "--role", role, "--host", &self.host], "")?;
         self.brindle(&["join"], &token).map(drop)
     }
 
-    fn until_answered(&self) -> Result<()> {
+    /// Waits until the MGS on this host answers.
+    pub(super) fn until_answered(&self) -> Result<()> {
         let since = Instant::now();
         loop {
             match self.brindle(&["node", "list"], "") {
@@ -173,11 +176,16 @@ impl On<'_> {
     }
 
     /// Has the host run this now and after each boot.
-    fn enable(&self, script: &str) -> Result<()> {
+    pub(super) fn enable(&self, script: &str) -> Result<()> {
+        self.enable_later(script)?;
+        self.run_script()
+    }
+
+    /// Has the host run this after each boot.
+    pub(super) fn enable_later(&self, script: &str) -> Result<()> {
         let file = self.script_file();
         fs::write(&file, script)
-            .map_err(|e| Fault::io(Code::NotWritable, "cannot write", file.display().to_string(), &e))?;
-        self.run_script()
+            .map_err(|e| Fault::io(Code::NotWritable, "cannot write", file.display().to_string(), &e))
     }
 
     fn run_script(&self) -> Result<()> {

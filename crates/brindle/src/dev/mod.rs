@@ -4,6 +4,7 @@ pub mod host;
 mod installed;
 mod s3;
 mod slurm;
+mod slurm_hosts;
 pub mod status;
 
 use std::path::{Path, PathBuf};
@@ -321,6 +322,7 @@ fn up(args: &UpArgs) -> Result<Done> {
             rails: args.rails.map(usize::from),
             security: args.security,
         }),
+        bare_names: Vec::new(),
     };
     let dir = args.dir.absolute()?;
     let is_new = !cluster::exists(&dir);

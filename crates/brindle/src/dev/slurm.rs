@@ -4,9 +4,11 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use brindle_host::Host;
+use brindle_host::slurm::hosts::{OnHosts, STORAGE_MAX};
 use brindle_host::slurm::{self, Downed, NODES_MAX, Places, Up};
 use brindle_types::Result;
 
+use super::{host, slurm_hosts};
 use crate::exit::Done;
 use crate::format::runtime;
 
@@ -33,7 +35,8 @@ pub struct DirArg {
 /// Arguments of `brindle dev slurm up`.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example:\n  brindle dev slurm up --dir /tmp/s --nodes 4 --bb-pool 1GiB\n  export SLURM_CONF=/tmp/s/etc/slurm.conf; sinfo\n\
+    after_help = "Examples:\n  brindle dev slurm up --dir /tmp/s --nodes 4 --bb-pool 1GiB\n  export SLURM_CONF=/tmp/s/etc/slurm.conf; sinfo\n  \
+                        brindle dev slurm up --dir /tmp/h --nodes 4 --hosts 2 --rate 1gbit\n  brindle dev host kill --dir /tmp/h n2\n\
                         Jobs are submitted as any user but root: root gets no burst buffers from Slurm."
 )]
 pub struct UpArgs {
@@ -45,6 +48,13 @@ pub struct UpArgs {
     /// Size of the pool of bricks
     #[arg(long, value_name = "SIZE", value_parser = pool_size, default_value = "1GiB")]
     bb_pool: u64,
+    /// Put everything on hosts of its own, each a network namespace with an address and a link of its own: head (slurmctld, orchestrator), so many
+    /// hosts oss1, oss2, ... with a brick each, and the nodes n1, n2, ...; see brindle dev host
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=STORAGE_MAX as i64))]
+    hosts: Option<u8>,
+    /// Let each link pass so many bits a second each way, such as 1gbit
+    #[arg(long, value_name = "RATE", value_parser = host::rate, requires = "hosts")]
+    rate: Option<host::Rate>,
     /// Slurm's plug-in for burst buffers
     #[arg(long, value_enum, default_value_t = Plugin::Datawarp)]
     plugin: Plugin,
@@ -90,7 +100,18 @@ pub fn run(command: &Command) -> Result<Done> {
                 Plugin::Datawarp => slurm::Plugin::Datawarp,
                 Plugin::Lua => slurm::Plugin::Lua,
             };
-            slurm::up(&host, &places, &Up { nodes: args.nodes, pool_bytes: args.bb_pool, plugin }, &tell)?;
+            match args.hosts {
+                Some(storage) => {
+                    let rate_bits = args.rate.and_then(|rate| rate.0);
+                    let (nodes, pool_bytes) = (args.nodes, args.bb_pool);
+                    let wanted = OnHosts { nodes, storage, rate_bits, pool_bytes, plugin };
+                    slurm_hosts::up(&host, &places, &wanted, &tell)?;
+                }
+                None => {
+                    let wanted = Up { nodes: args.nodes, pool_bytes: args.bb_pool, plugin };
+                    slurm::up(&host, &places, &wanted, &tell)?;
+                }
+            }
             println!(
                 "export SLURM_CONF={} BRINDLE_BB_SOCKET={}",
                 places.conf().display(),
@@ -99,7 +120,11 @@ pub fn run(command: &Command) -> Result<Done> {
             eprintln!(
                 "next: run the line above, then as a user: sbatch --bb \"capacity=64MiB access_mode=striped type=scratch\" JOB | brindle bb list"
             );
-            eprintln!("      brindle dev slurm down --dir {}", places.dir.display());
+            let dir = places.dir.display();
+            if args.hosts.is_some() {
+                eprintln!("      brindle dev host list --dir {dir} | brindle dev host kill --dir {dir} n1");
+            }
+            eprintln!("      brindle dev slurm down --dir {dir}");
         }
         Command::Down(args) => {
             let places = Places::of(&args.dir.dir)?;
