@@ -95,13 +95,28 @@ pub fn mount_of(path: &Path) -> Result<MountLine> {
     })
 }
 
-/// The type of the file system that holds `path`, which must be absolute and resolved.
+/// The type of the file system that holds `path`, which must be absolute and resolved. `/proc/PID/root/...` is a path among the mounts of
+/// that process.
 pub fn type_of(path: &Path) -> Option<String> {
-    deepest(path).map(|m| m.fs_type)
+    match beyond(path) {
+        Some((process, within)) => deepest_of(&all_of(&process), &within),
+        None => deepest(path),
+    }
+    .map(|m| m.fs_type)
+}
+
+/// The directory of the process through whose root a path leads, and the path as that process has it.
+fn beyond(path: &Path) -> Option<(PathBuf, PathBuf)> {
+    let mut parts = path.strip_prefix("/proc").ok()?.components();
+    let process = Path::new("/proc").join(parts.next()?);
+    (parts.next()?.as_os_str() == "root").then(|| (process, Path::new("/").join(parts.as_path())))
 }
 
 fn deepest(path: &Path) -> Option<MountLine> {
-    let mounts = all();
+    deepest_of(&all(), path)
+}
+
+fn deepest_of(mounts: &[MountLine], path: &Path) -> Option<MountLine> {
     let longest = mounts.iter().rev().filter(|m| path.starts_with(&m.mount_point));
     // Of several mounts on one point the last one counts, which `max_by_key` over the reversed list would not give.
     let deepest = longest.fold(None::<&MountLine>, |best, m| match best {
@@ -257,5 +272,13 @@ mod tests {
         assert!(m.is_noatime);
         assert_eq!(parse(b""), None);
         assert!(find(Path::new("/")).is_some());
+    }
+
+    #[test]
+    fn a_path_through_the_root_of_a_process_is_among_its_mounts() {
+        let found = beyond(Path::new("/proc/7/root/run/x"));
+        assert_eq!(found, Some(("/proc/7".into(), "/run/x".into())));
+        assert_eq!(beyond(Path::new("/proc/7/cwd/x")), None);
+        assert_eq!(type_of(Path::new("/proc/self/root/proc/1")), Some("proc".to_owned()));
     }
 }

@@ -52,9 +52,9 @@ impl Running<'_> {
         self.dev(&["slurm", "up"], &words).map(drop)
     }
 
-    /// A command on the orchestrator; what it prints.
-    fn ask(&self, words: &[&str]) -> Result<String, String> {
-        self.brindle(&[words, &[&self.socket()]].concat())
+    /// A call as Slurm makes it.
+    fn dacctl(&self, words: &[&str]) -> Result<String, String> {
+        self.commands.brindle(&[&["dacctl", &self.socket()], words].concat(), &format!("dacctl-{}", words[0]))
     }
 
     fn socket(&self) -> String {
@@ -104,11 +104,10 @@ impl Running<'_> {
         let (script, nodes) = (script.display().to_string(), nodes.display().to_string());
         let job = ["--token", &token, "--job", &script];
         let pool = format!("default:{capacity}");
-        let setup =
-            ["--caller", "SLURM", "--user", USER, "--groupid", USER, "--capacity", &pool];
-        self.ask(&[&["dacctl", "setup"][..], &job, &setup].concat())?;
-        self.ask(&[&["dacctl", "data_in"][..], &job].concat())?;
-        self.ask(&[&["dacctl", "pre_run"][..], &job, &["--nodehostnamefile", &nodes]].concat())?;
+        let setup = ["--caller", "SLURM", "--user", USER, "--groupid", USER, "--capacity", &pool];
+        self.dacctl(&[&["setup"][..], &job, &setup].concat())?;
+        self.dacctl(&[&["data_in"][..], &job].concat())?;
+        self.dacctl(&[&["pre_run"][..], &job, &["--nodehostnamefile", &nodes]].concat())?;
         println!("  a buffer of {capacity} on {} servers, mounted on {} clients", load.oss, load.clients);
         *self.buffer.borrow_mut() = Some(Mounted { oss: load.oss, clients: load.clients, token });
         Ok(())
@@ -118,7 +117,7 @@ impl Running<'_> {
     pub(super) fn end_buffer(&self) -> Result<(), String> {
         let Some(Mounted { token, .. }) = self.buffer.borrow_mut().take() else { return Ok(()) };
         for function in ["post_run", "teardown"] {
-            self.ask(&["dacctl", function, "--token", &token])?;
+            self.dacctl(&[function, "--token", &token])?;
         }
         Ok(())
     }
@@ -128,7 +127,7 @@ impl Running<'_> {
         for (n, server) in (0..).zip(&self.servers) {
             let brick = format!("{}-brick", server.name);
             let stop: &[&str] = if n < oss { &["--stop"] } else { &[] };
-            self.ask(&[&["bb", "brick", "drain", &brick][..], stop].concat())?;
+            self.brindle(&[&["bb", "brick", "drain", &brick, &self.socket()][..], stop].concat())?;
         }
         Ok(())
     }

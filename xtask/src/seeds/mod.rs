@@ -17,7 +17,7 @@ mod place;
 mod report;
 mod rows;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::run::interrupted;
 use crate::{Session, setup};
@@ -25,16 +25,21 @@ use place::Running;
 use report::Figure;
 use rows::{HostCluster, PLACES, Row};
 
-const USAGE: &str = "usage: cargo xtask seeds [--quick] [--release] [--rows=L,M,N] [PLACE...]";
+const USAGE: &str =
+    "usage: cargo xtask seeds [--quick] [--release] [--binary=FILE] [--rows=L,M,N] [PLACE...]";
 
-/// `cargo xtask seeds [--quick] [--release] [--rows=L,M,N] [PLACE...]`; `--release` measures the binary of `make build`, which is slower and
-/// sooner there; `--rows` names rows by the letters of the documents' table.
+/// `cargo xtask seeds [--quick] [--release] [--binary=FILE] [--rows=L,M,N] [PLACE...]`; `--release` measures the binary of `make build`, which
+/// is slower and sooner there, `--binary` another one; `--rows` names rows by the letters of the documents' table.
 pub fn run(session: &Session) -> Result<(), String> {
     let (mut flags, names): (Vec<&String>, Vec<&String>) =
         session.args.iter().partition(|word| word.starts_with('-'));
-    let letters: Vec<&str> =
-        flags.iter().filter_map(|flag| flag.strip_prefix("--rows=")).flat_map(|list| list.split(',')).collect();
-    flags.retain(|flag| !flag.starts_with("--rows="));
+    let letters: Vec<&str> = flags
+        .iter()
+        .filter_map(|flag| flag.strip_prefix("--rows="))
+        .flat_map(|list| list.split(','))
+        .collect();
+    let binary = flags.iter().find_map(|flag| flag.strip_prefix("--binary=")).map(PathBuf::from);
+    flags.retain(|flag| !flag.starts_with("--rows=") && !flag.starts_with("--binary="));
     let all = || PLACES.iter().flat_map(|place| place.rows);
     if let Some(unknown) = letters.iter().find(|letter| !all().any(|row| row.is_asked(&[letter]))) {
         return Err(format!("no row has the letter '{unknown}'\n  next: {USAGE}"));
@@ -49,13 +54,16 @@ pub fn run(session: &Session) -> Result<(), String> {
     let has = |flag: &str| flags.iter().any(|given| *given == flag);
     let seconds = if has("--quick") { rows::SECONDS_QUICK } else { rows::SECONDS };
     setup::need("seeds")?;
-    let program = if has("--release") {
+    let program = if let Some(binary) = binary {
+        std::path::absolute(&binary).map_err(|e| format!("{}: {e}", binary.display()))?
+    } else if has("--release") {
         crate::build(session)?;
         session.brindle()
     } else {
         crate::dist(session)?;
         session.dist()
     };
+    let busy = report::busy_share();
     let mut figures = Vec::new();
     let is_named = |place: &HostCluster| names.is_empty() || names.iter().any(|name| *name == place.name);
     for place in PLACES.iter().filter(|place| is_named(place)) {
@@ -68,7 +76,7 @@ pub fn run(session: &Session) -> Result<(), String> {
         measured.iter().for_each(|figure| println!("  {}", figure.line()));
         figures.extend(measured);
     }
-    report::write(session, &figures, seconds)
+    report::write(session, &figures, seconds, &program, busy)
 }
 
 /// Measures rows of a place. The place is gone on return.

@@ -212,7 +212,10 @@ impl Running<'_> {
         let last_case = run.figures.last().map(|figure| figure.case.clone());
         let mut made = Vec::new();
         let is_metadata = load.work == Work::Metadata;
-        let is_shown = |case: &String| is_metadata || Some(case) == last_case.as_ref();
+        // Cases of metadata are of one mount or of all.
+        let is_of_all = |case: &String| load.clients == 1 || !case.ends_with(", 1 mount");
+        let is_shown =
+            |case: &String| if is_metadata { is_of_all(case) } else { Some(case) == last_case.as_ref() };
         for figure in run.figures.iter().filter(|figure| is_shown(&figure.case)) {
             let is_read = figure.phase.ends_with("read");
             let stream = figure.unit == Unit::MibPerSecond;
@@ -278,7 +281,9 @@ impl Running<'_> {
                 format!("ior --case easy --direct --size {size} --ranks {}", load.ranks)
             }
             Work::SharedFile => format!("ior --case segmented --size {size} --ranks {}", load.ranks),
-            Work::Metadata => format!("mdtest --files {} --ranks {}", FILES_EACH_SECOND * seconds, load.ranks),
+            Work::Metadata => {
+                format!("mdtest --files {} --ranks {}", FILES_EACH_SECOND * seconds, load.ranks)
+            }
             // It has no load of the benchmark.
             Work::MakeBuffers => String::new(),
             Work::Random => format!("random --size {RANDOM_SIZE} --seconds {seconds} --ranks {}", load.ranks),

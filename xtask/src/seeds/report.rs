@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -73,8 +74,44 @@ fn percent(share: Option<f64>) -> String {
     share.map(|share| format!("{:.1} %", share * 100.0)).unwrap_or_default()
 }
 
-/// Writes the documents of a run.
-pub fn write(session: &Session, figures: &[Figure], seconds: u32) -> Result<(), String> {
+/// Time for which the processors are watched before a run.
+const WATCHED: Duration = Duration::from_secs(2);
+/// Share of the processors' time above which other work is taken to have shared the machine.
+const BUSY_SHARED: f64 = 0.1;
+
+/// Share of the processors' time that other work takes now; none where the kernel does not tell.
+pub fn busy_share() -> Option<f64> {
+    let before = processor_times()?;
+    // Nothing is waited for: it is the length of the sample.
+    std::thread::sleep(WATCHED);
+    let after = processor_times()?;
+    let (idle, all) = (after.0.checked_sub(before.0)?, after.1.checked_sub(before.1)?);
+    (all > 0).then(|| 1.0 - idle as f64 / all as f64)
+}
+
+/// Idle time and all time of the processors, in ticks.
+fn processor_times() -> Option<(u64, u64)> {
+    times_of(&std::fs::read_to_string("/proc/stat").ok()?)
+}
+
+/// The same from the text of `/proc/stat`: the fourth and fifth number of the first line are idle time and time that waits for disks.
+fn times_of(text: &str) -> Option<(u64, u64)> {
+    let words = text.lines().next()?.strip_prefix("cpu ")?.split_ascii_whitespace();
+    let ticks: Vec<u64> = words.map(str::parse).collect::<Result<_, _>>().ok()?;
+    Some((ticks.get(3)? + ticks.get(4)?, ticks.iter().take(8).sum()))
+}
+
+/// Writes the documents of a run. `busy`: what [`busy_share`] said before it.
+pub fn write(
+    session: &Session,
+    figures: &[Figure],
+    seconds: u32,
+    program: &Path,
+    busy: Option<f64>,
+) -> Result<(), String> {
+    if figures.is_empty() {
+        return Err("no row was measured: no place that is named has a row of these letters".to_owned());
+    }
     let dir = session.root.join("bench/seeds");
     std::fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
     let said = |program: &str, args: &[&str]| capture(program, args).map(|text| text.trim().to_owned());
@@ -83,25 +120,56 @@ pub fn write(session: &Session, figures: &[Figure], seconds: u32) -> Result<(), 
     let name = format!("{date}-{commit}");
     let document = json!({
         "schema": "brindle.seeds", "version": 1, "date": date, "commit": commit,
-        "seconds": seconds, "machine": machine::describe(), "figures": figures.iter().map(Figure::json).collect::<Vec<Value>>(),
+        "seconds": seconds, "command": command(session), "binary": shown(session, program), "busy_before": busy, "machine": machine::describe(), "figures": figures.iter().map(Figure::json).collect::<Vec<Value>>(),
     });
     let json = serde_json::to_string_pretty(&document).map_err(|e| e.to_string())?;
     put(&dir.join(format!("{name}.json")), &format!("{json}\n"))?;
     put(&dir.join(format!("{name}.svg")), &plot(figures))?;
-    put(&dir.join(format!("{name}.md")), &page(figures, &name, seconds))?;
+    put(&dir.join(format!("{name}.md")), &page(figures, &name, &preamble(session, seconds, program, busy)))?;
     println!("\nwritten: bench/seeds/{name}.md, .json, .svg");
     Ok(())
+}
+
+/// The command of this run.
+fn command(session: &Session) -> String {
+    match session.args.join(" ") {
+        words if words.is_empty() => "make seeds".to_owned(),
+        words => format!("make seeds SEEDS=\"{words}\""),
+    }
+}
+
+/// The path of the binary below the source, or its name.
+fn shown(session: &Session, program: &Path) -> String {
+    let below = program.strip_prefix(&session.root).ok();
+    below.or(program.file_name().map(Path::new)).unwrap_or(program).display().to_string()
+}
+
+/// How the run was made, and whether its figures can be taken.
+fn preamble(session: &Session, seconds: u32, program: &Path, busy: Option<f64>) -> String {
+    let mut out = format!("Phases take about {seconds} s where the links are full. ");
+    // Writing to a String cannot fail.
+    let _ = writeln!(out, "Command: `{}`, of `{}`.\n", command(session), shown(session, program));
+    let is_shared = busy.is_none_or(|busy| busy > BUSY_SHARED);
+    let why = match (is_shared, seconds == super::rows::SECONDS_QUICK) {
+        (true, _) => "other work shared the machine",
+        (false, true) => "phases were short",
+        (false, false) => return out,
+    };
+    let busy = busy.map_or("unknown".to_owned(), |busy| percent(Some(busy)));
+    let _ =
+        writeln!(out, "**A trial, not a measurement**: {why} (processors busy before the run: {busy}).\n");
+    out
 }
 
 fn put(path: &Path, text: &str) -> Result<(), String> {
     std::fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))
 }
 
-fn page(figures: &[Figure], name: &str, seconds: u32) -> String {
+fn page(figures: &[Figure], name: &str, preamble: &str) -> String {
     let mut out = format!("# The seeds' figures again: {name}\n\n");
     out += "Clusters of hosts (network namespaces) on one machine, with links that let pass a thousandth or a tenth of those in the documents.\n";
     out += "LIMIT is plain TCP (`iperf3`) between the same hosts in the same run. ";
-    let _ = writeln!(out, "Phases take about {seconds} s where the links are full. Command: `make seeds`.\n");
+    out += preamble;
     let _ = writeln!(out, "![shares of the limit]({name}.svg)\n");
     out += "| place | row | phase | figure | limit | share | document | its share |\n|---|---|---|---|---|---|---|---|\n";
     for figure in figures {
@@ -166,4 +234,17 @@ fn plot(figures: &[Figure]) -> String {
         "<line x1=\"{right}\" x2=\"{right}\" y1=\"22\" y2=\"{height}\" stroke=\"#dde1e6\"/>\n</svg>"
     );
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_of_processors_are_read() {
+        let text = "cpu  100 1 20 300 40 0 5 2 9 9\ncpu0 1 2 3 4 5 6 7 8 9 10\n";
+        assert_eq!(times_of(text), Some((340, 468)));
+        assert_eq!(times_of("cpu  1 2 3\n"), None);
+        assert_eq!(times_of(""), None);
+    }
 }

@@ -100,7 +100,9 @@ impl Load {
             Work::SharedFile => "one shared file, 1 MiB",
             Work::Random => "4 KiB in random order, direct",
             Work::Metadata => "mdtest",
-            Work::MakeBuffers => return format!("small burst buffers on {} servers, made and ended", self.oss),
+            Work::MakeBuffers => {
+                return format!("small burst buffers on {} servers, made and ended", self.oss);
+            }
             Work::CutRail => "a file per process while one of two links is cut",
         };
         format!("{work}: {} processes on {} clients, {} servers", self.ranks, self.clients, self.oss)
@@ -251,21 +253,13 @@ pub const PLACES: &[HostCluster] = &[
                 loads: &[load(FilePerProcess, 128, 8, 2)],
                 document: [said("47.6 of 50 GB/s", 0.95), said("47.1 of 50 GB/s", 0.94)],
             },
-            Row {
-                name: "M: 2 servers, random",
-                loads: &[load(Random, 128, 8, 2)],
-                document: [None, None],
-            },
+            Row { name: "M: 2 servers, random", loads: &[load(Random, 128, 8, 2)], document: [None, None] },
             Row {
                 name: "N: 4 servers, 128 processes",
                 loads: &[load(FilePerProcess, 128, 8, 4)],
                 document: [said("92.7 of 100 GB/s", 0.93), said("76.8 of 100 GB/s", 0.77)],
             },
-            Row {
-                name: "N: 4 servers, random",
-                loads: &[load(Random, 128, 8, 4)],
-                document: [None, None],
-            },
+            Row { name: "N: 4 servers, random", loads: &[load(Random, 128, 8, 4)], document: [None, None] },
             Row {
                 name: "N: 4 servers, one shared file",
                 loads: &[load(SharedFile, 8, 8, 4), load(SharedFile, 64, 8, 4)],

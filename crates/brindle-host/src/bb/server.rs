@@ -77,9 +77,7 @@ pub fn serve(orchestrator: &Orchestrator, listener: &UnixListener) {
             }
         });
         for stream in listener.incoming() {
-            let peer = stream.and_then(|stream| {
-                Ok((peer_uid(&stream)?, stream))
-            });
+            let peer = stream.and_then(|stream| Ok((peer_uid(&stream)?, stream)));
             let (uid, stream) = match peer {
                 Ok(peer) => peer,
                 Err(e) => {

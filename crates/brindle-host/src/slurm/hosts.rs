@@ -114,7 +114,8 @@ impl OnHosts {
     pub fn make_files(&self, host: &Host, places: &Places, cluster: &Cluster) -> Result<()> {
         let daemon = |name: &str, port| {
             let found = cluster.host(name);
-            let found = found.ok_or_else(|| Fault::new(Code::Bug).why(format!("no host is called {name}")))?;
+            let found =
+                found.ok_or_else(|| Fault::new(Code::Bug).why(format!("no host is called {name}")))?;
             Ok(Daemon { host: name.to_owned(), address: found.address, port })
         };
         let controller = daemon(HEAD, CONTROLLER_PORT)?;
@@ -257,7 +258,11 @@ mod tests {
     fn paths_are_words_of_the_scripts_whatever_is_in_them() {
         let places = Places { dir: "/d'; reboot '".into() };
         let scripts = Scripts { places: &places, program: Path::new("/p q") };
-        assert!(scripts.serve().starts_with("setsid '/p q' serve --log '/d'\\''; reboot '\\''/log/serve.head.log' <"));
+        assert!(
+            scripts
+                .serve()
+                .starts_with("setsid '/p q' serve --log '/d'\\''; reboot '\\''/log/serve.head.log' <")
+        );
         assert!(scripts.control().contains("slurmctld -f '/d'\\''; reboot '\\''/etc/slurm.conf' ||"));
         assert!(scripts.node("n1").contains("slurmd -f '/d'\\''; reboot '\\''/etc/slurm.conf' -N n1"));
     }

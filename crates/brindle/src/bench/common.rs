@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use brindle_bench::cold::Cold;
@@ -234,8 +235,7 @@ pub fn setting_parameters(setting: &Setting, own: Value) -> BTreeMap<String, Val
 /// A directory with the type of its file system.
 pub fn directory(path: &Path) -> Result<Directory> {
     let shown = || path.display().to_string();
-    let resolved = std::fs::canonicalize(path)
-        .map_err(|e| Fault::io(Code::BadArgument, "cannot measure", shown(), &e))?;
+    let resolved = resolved(path).map_err(|e| Fault::io(Code::BadArgument, "cannot measure", shown(), &e))?;
     if !resolved.is_dir() {
         return Err(Fault::new(Code::BadArgument)
             .what("cannot measure")
@@ -245,6 +245,21 @@ pub fn directory(path: &Path) -> Result<Directory> {
     let text = crate::cli::text(&resolved)?;
     let file_system = mounts::type_of(&resolved).unwrap_or_else(|| "unknown".to_owned());
     Ok(Directory { path: text, file_system })
+}
+
+/// A path without symbolic links. One through the root directory of another process stays: `/proc/PID/root/...` leads to a mount of a host of
+/// `brindle dev up`, and would lead elsewhere without its links.
+fn resolved(path: &Path) -> std::io::Result<PathBuf> {
+    let file = |path: &Path| std::fs::metadata(path).map(|meta| (meta.dev(), meta.ino()));
+    let wanted = file(path)?;
+    match std::fs::canonicalize(path) {
+        Ok(found) if file(&found).is_ok_and(|found| found == wanted) => Ok(found),
+        // Whatever is there is not the directory that was named.
+        Ok(_) | Err(_) => {
+            let target = std::fs::read_link(path).ok().filter(|target| target.is_absolute());
+            std::path::absolute(target.as_deref().unwrap_or(path))
+        }
+    }
 }
 
 /// Whether what is written there stays in this kernel and its disks.
@@ -271,6 +286,32 @@ mod tests {
                 && !is_local("ceph")
                 && !is_local("fuse.glusterfs")
         );
+    }
+
+    #[test]
+    fn directories_of_other_mount_namespaces_can_be_measured() {
+        use std::io::{BufRead, BufReader};
+        use std::process::{Command, Stdio};
+        let dir = tempfile::tempdir().unwrap();
+        let script = "mount -t tmpfs none \"$1\" && mkdir \"$1/d\" && echo mounted && read end";
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", script, "sh"]).arg(dir.path());
+        let mut host = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut said = String::new();
+        BufReader::new(host.stdout.take().unwrap()).read_line(&mut said).unwrap();
+        let inside = format!("/proc/{}/root{}/d", host.id(), dir.path().display());
+        let (link, missing) = (dir.path().with_extension("link"), format!("{inside}/missing"));
+        std::os::unix::fs::symlink(&inside, &link).unwrap();
+        let found = [Path::new(&inside), &link].map(|path| directory(path).map(|d| (d.path, d.file_system)));
+        let missing = directory(Path::new(&missing));
+        drop(host.stdin.take());
+        host.wait().unwrap();
+        std::fs::remove_file(&link).unwrap();
+        assert_eq!(said, "mounted\n");
+        for found in found {
+            assert_eq!(found.unwrap(), (inside.clone(), "tmpfs".to_owned()));
+        }
+        assert!(missing.is_err());
     }
 
     #[test]

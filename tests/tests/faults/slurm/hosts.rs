@@ -20,6 +20,15 @@ impl Slurm {
         assert!(out.status.success(), "{verb} {name}: {}", String::from_utf8_lossy(&out.stderr));
     }
 
+    /// Network namespaces of the hosts.
+    fn namespaces(&self) -> Vec<PathBuf> {
+        let dir = format!("--dir={}", self.dir.display());
+        let said = self.brindle(&["dev", "host", "list", &dir, "-o", "json"]);
+        let listed: serde_json::Value = serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"));
+        let hosts = listed["hosts"].as_array().unwrap();
+        hosts.iter().map(|host| host["namespace"].as_str().unwrap().into()).collect()
+    }
+
     /// Mounts of buffers on a host.
     fn mounted_on(&self, host: &str) -> String {
         let dir = format!("--dir={}", self.dir.display());
@@ -76,6 +85,10 @@ fn nodes_that_die_under_their_jobs_lose_nothing_that_was_synced() {
     let slurm = Slurm::on_hosts("hosts");
     a_node_dies_while_its_job_runs(&slurm);
     a_node_dies_while_its_buffer_is_mounted(&slurm);
+    let namespaces = slurm.namespaces();
+    assert_eq!(namespaces.len(), 5, "{namespaces:?}");
+    drop(slurm);
+    assert!(namespaces.iter().all(|path| !path.exists()), "{namespaces:?}");
 }
 
 /// Slurm takes the node for dead and ends the job. The buffer waits for the node, and its files come out when it is back.
@@ -87,17 +100,24 @@ fn a_node_dies_while_its_job_runs(slurm: &Slurm) {
     slurm.wait_file("where");
     slurm.host("kill", "n2");
     slurm.until_node("n2", "down*");
-    let buffer = slurm.until_state(&job, "being unmounted");
-    slurm.until(&["Reason=burst_buffer/datawarp:_dws_post_run:_E7018_waiting_for_node_n2"], || slurm.job(&job));
+    slurm.until(&["Reason=burst_buffer/datawarp:_dws_post_run:_E7018_waiting_for_node_n2"], || {
+        slurm.job(&job)
+    });
     assert!(!slurm.work.join("out").exists(), "nothing is staged out under a node");
-    assert_eq!(buffer["nodes"], serde_json::json!(["n2"]), "{buffer}");
+    let buffer = slurm.buffer(&job);
+    assert_eq!((&buffer["state"], &buffer["nodes"]), (&"being unmounted".into(), &serde_json::json!(["n2"])));
     assert!(buffer["reason"].as_str().unwrap().contains("waiting for node n2"), "{buffer}");
     assert_eq!((slurm.free_mib(), slurm.mounted_on("n1")), (POOL_MIB - 64, String::new()));
     slurm.host("start", "n2");
     slurm.until_node("n2", "idle");
     let buffer = slurm.until_state(&job, "unmounted");
-    assert_eq!((&buffer["nodes"], slurm.mounted_on("n2")), (&serde_json::json!([]), String::new()), "{buffer}");
-    println!("{buffer} {}", slurm.brindle(&["bb", "stage", "--retry", &job]));
+    assert_eq!(
+        (&buffer["nodes"], slurm.mounted_on("n2")),
+        (&serde_json::json!([]), String::new()),
+        "{buffer}"
+    );
+    let staged = slurm.brindle(&["bb", "stage", "--retry", &job]);
+    assert!(staged.contains("its files are staged out"), "{staged}");
     slurm.slurm("scancel", &["--hurry", &job]);
     slurm.until(&["JobState=NODE_FAIL"], || slurm.job(&job));
     for (file, text) in [("numbers", "1\n2\n3\n"), ("n1", "n1\n"), ("n2", "n2\n")] {
@@ -112,8 +132,10 @@ fn a_node_dies_while_its_buffer_is_mounted(slurm: &Slurm) {
     let job = slurm.submit("touch ran");
     slurm.until_state(&job, "being mounted");
     slurm.host("kill", "n2");
-    slurm.until(&["E7018"], || slurm.job(&job) + &slurm.brindle(&["bb", "list"]));
-    println!("{}{}", slurm.job(&job), slurm.state());
+    slurm.until(&["pre_run: E7018 waiting for node n2"], || slurm.job(&job));
+    let buffer = slurm.until_state(&job, "being unmounted");
+    assert!(buffer["nodes"].as_array().unwrap().contains(&"n2".into()), "{buffer}");
+    assert_eq!(slurm.free_mib(), POOL_MIB - 64);
     slurm.host("start", "n2");
     slurm.slurm("scancel", &[&job]);
     slurm.until(&["JobState=CANCELLED"], || slurm.job(&job));
