@@ -181,7 +181,7 @@ impl Running<'_> {
         std::thread::scope(|scope| {
             let asking: Vec<_> = (0..ASKERS.min(count)).map(|_| scope.spawn(ask)).collect();
             let panicked = |_| Err("a thread that asks for buffers panicked".to_owned());
-            asking.into_iter().map(|thread| thread.join().unwrap_or_else(panicked)).collect::<Result<(), _>>()
+            asking.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(panicked))
         })?;
         Ok(since.elapsed().as_secs_f64())
     }
