@@ -9,8 +9,10 @@
 //! caller has gone away, so that a server never sees more than it granted.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
 
 use brindle_stdx::watch;
 use brindle_stdx::{BoxFuture, Mono, Seams};
@@ -260,15 +262,18 @@ impl Peer {
     pub async fn call_for(&self, job: Option<JobTag>, mut frame: Frame) -> Result<Frame, Fault> {
         frame.header.kind = Kind::Request;
         frame.header.check_lengths()?;
+        let mut queued_us = 0;
         loop {
-            let link = self.link_for(frame.header.slot).await?;
+            let link = self.timed(&mut queued_us, self.link_for(frame.header.slot)).await?;
             // In its newest form, for a connection of another version.
             let newest = link.translates().then(|| frame.clone());
-            let spoken = match link.down(Part::Request, frame) {
+            let mut spoken = match link.down(Part::Request, frame) {
                 Ok(spoken) => spoken,
                 Err(refusal) => return Ok(refusal),
             };
-            if let Some(credits) = link.admit(&spoken.header).await {
+            let admitted = self.timed(&mut queued_us, link.admit(&spoken.header)).await;
+            if let Some(credits) = admitted {
+                spoken.header.queued_us = u32::try_from(queued_us).unwrap_or(u32::MAX);
                 let xid = self.inner.next_xid.fetch_add(1, Ordering::Relaxed);
                 match link.submit(spoken, job.as_ref(), xid, credits) {
                     Ok(answer) => {
@@ -282,6 +287,18 @@ impl Peer {
                 frame = newest.unwrap_or(spoken);
             }
         }
+    }
+
+    /// `work`, and its time on top of `queued_us`. Work that need not wait costs no look at the clock.
+    async fn timed<T>(&self, queued_us: &mut u64, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        if let Poll::Ready(done) = futures_util::poll!(work.as_mut()) {
+            return done;
+        }
+        let began = self.inner.seams.now();
+        let done = work.await;
+        *queued_us += self.inner.seams.now().0.saturating_sub(began.0) / 1_000;
+        done
     }
 
     /// The connection that a request goes over, as soon as there is one.

@@ -149,6 +149,8 @@ pub struct Header {
     /// OST that knows an older table fetches the new one first. So data given to others after the end of a session never meets late writes
     /// of that session.
     pub fences_version: u64,
+    /// Request: microseconds for which it waited at the sender, for a connection and for credits. Reply: 0.
+    pub queued_us: u32,
 }
 
 impl Default for Header {
@@ -177,6 +179,7 @@ impl Default for Header {
             bulk_crc: 0,
             cache_updates_len: 0,
             fences_version: 0,
+            queued_us: 0,
         }
     }
 }
@@ -212,7 +215,9 @@ struct RawHeader {
     reply_bulk_max: U32,
     cache_updates_len: U32,
     fences_version: U64,
-    reserved: [u8; 8],
+    /// Zero in the frames of protocol 2, whose readers skip it.
+    queued_us: U32,
+    reserved: [u8; 4],
 }
 
 const _: () = assert!(size_of::<RawHeader>() == HEADER_LEN);
@@ -280,7 +285,8 @@ impl Header {
             reply_bulk_max: self.reply_bulk_max.into(),
             cache_updates_len: self.cache_updates_len.into(),
             fences_version: self.fences_version.into(),
-            reserved: [0; 8],
+            queued_us: self.queued_us.into(),
+            reserved: [0; 4],
         };
         let mut bytes: [u8; HEADER_LEN] = zerocopy::transmute!(raw);
         let sum = crc(&bytes);
@@ -345,6 +351,7 @@ impl Header {
             bulk_crc: raw.bulk_crc.get(),
             cache_updates_len: raw.cache_updates_len.get(),
             fences_version: raw.fences_version.get(),
+            queued_us: raw.queued_us.get(),
         })
     }
 
@@ -387,6 +394,7 @@ impl Header {
             bulk_crc: 0,
             cache_updates_len: 0,
             fences_version: 0,
+            queued_us: 0,
             ..self.clone()
         }
     }

@@ -47,6 +47,21 @@ fn logs_get_another_level_and_bundles_keep_names_to_themselves() {
         view["left_out"].as_u64().unwrap() > 0 && view["lines"][0]["targets"][0] == "dev-OST0000",
         "{view}"
     );
+
+    // Mounts are asked by their MDT; who may see their lines, and what a bundle keeps of them, is as for servers.
+    let shown = show(&["--mounts", "--level", "info", "-o", "json"]);
+    let view: serde_json::Value = serde_json::from_str(&shown.stdout).unwrap();
+    let lines = view["lines"].as_array().unwrap();
+    let mount = cluster.a().display().to_string();
+    assert!(shown.ok() && lines.iter().any(|line| line["mount"] == mount.as_str()), "{shown}");
+    assert!(lines.iter().any(|line| line["targets"][0] == "dev-OST0000"), "{shown}");
+    assert!(lines.is_sorted_by_key(|line| line["at"].as_str().unwrap().to_owned()), "{shown}");
+    let host = lines.iter().find(|line| line["mount"] == mount.as_str()).unwrap()["host"].as_str().unwrap();
+    let shown = show(&["--client", host, "--level", "info"]);
+    assert!(shown.ok() && shown.stdout.lines().count() > 0, "{shown}");
+    assert!(shown.stdout.lines().all(|line| line.contains(&format!(" {mount}: "))), "{shown}");
+    let unknown = show(&["--client", "no-such-host"]);
+    assert!(!unknown.ok() && unknown.text.contains("no mount has a session from host no-such-host"), "{unknown}");
     cluster.kill(&["ost0"]);
     let silent = show(&["--text", "no such text"]);
     assert_eq!(silent.code, 7, "{silent}");
@@ -76,6 +91,7 @@ fn logs_get_another_level_and_bundles_keep_names_to_themselves() {
             "notes.txt",
             "logs/ost0.log",
             "logs/servers.log",
+            "logs/mounts.log",
             "logs/client0.log",
             "metrics/mdt0.txt",
         ] {
