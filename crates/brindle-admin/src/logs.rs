@@ -218,7 +218,7 @@ pub async fn read_mounts(
         let before = &before;
         async move { (*mdt, mount, ask_mount(servers, map, (*mdt, mount), query, before).await) }
     });
-    let answers: Vec<(TargetId, &MountEntry, Result<(LogLinesResp, u64)>)> =
+    let answers: Vec<(TargetId, &MountEntry, Result<Behind>)> =
         stream::iter(asking.collect::<Vec<_>>()).buffer_unordered(ASKED_AT_ONCE).collect().await;
     let mut view = LogView::default();
     for (mdt, entry, answer) in answers {
@@ -240,6 +240,9 @@ pub async fn read_mounts(
     view
 }
 
+/// Lines, and the number behind which they are new.
+type Behind = (LogLinesResp, u64);
+
 /// Lines of a mount behind those that were read, and the number of the last one of those: 0 where its process was started anew.
 async fn ask_mount(
     servers: &Servers,
@@ -247,7 +250,7 @@ async fn ask_mount(
     (mdt, mount): (TargetId, &MountEntry),
     query: &Query,
     read: &Read,
-) -> Result<(LogLinesResp, u64)> {
+) -> Result<Behind> {
     let ask = async |after| {
         let Query { severity, text, lines_max } = query.clone();
         let lines = LogLinesReq { after, lines_max, severity, text };

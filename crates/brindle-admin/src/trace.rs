@@ -58,6 +58,9 @@ pub struct OperationView {
     pub written_bytes: u64,
     /// Time in the queue of the client, for a connection and for credits.
     pub client_queue_us: u64,
+    /// Time on the network, there and back, of the client's request before this one over the same connection; 0 if it is not known. It
+    /// is in no sum.
+    pub network_us: u64,
     /// Time in the queue of the server: for its turn, and by limits.
     pub queue_us: u64,
     /// Time of the server itself.
@@ -66,7 +69,7 @@ pub struct OperationView {
     pub disk_us: u64,
     /// Time in which the server waited for other clients: for leases, locks, archives.
     pub others_us: u64,
-    /// Sum of these times.
+    /// Sum of these times, without the network.
     pub total_us: u64,
     /// Code of the error, like `E3001`; empty if there was none.
     pub code: String,
@@ -246,6 +249,7 @@ fn view(target: String, record: TraceRecord) -> OperationView {
         read_bytes: record.read_bytes,
         written_bytes: record.written_bytes,
         client_queue_us,
+        network_us: record.network_us,
         queue_us,
         server_us: service_us.saturating_sub(disk_us.saturating_add(others_us)),
         disk_us,
@@ -386,6 +390,7 @@ mod tests {
             read_bytes: 0,
             written_bytes: 100,
             client_queue_us: 1,
+            network_us: 50,
             queue_us: 2,
             service_us: us,
             disk_us: us / 2,

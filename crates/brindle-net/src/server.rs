@@ -189,6 +189,11 @@ impl ServerHandle {
         &self.shared.usage
     }
 
+    /// Traces of the requests to this server.
+    pub fn tracer(&self) -> &Arc<Tracer> {
+        &self.shared.tracer
+    }
+
     /// Releases at the other ends of its connections.
     pub fn releases(&self) -> Vec<ReleaseCount> {
         self.shared.releases.list()

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use brindle_stdx::cast::to_u64;
 use brindle_stdx::{Clock, Mono, Seams, Timestamp};
 use brindle_types::{Code, Fault, Result};
 use brindle_wire::Op;
@@ -59,6 +60,7 @@ pub(crate) struct Traced {
     arrived: Mono,
     began: Mono,
     client_queue_us: u64,
+    network_us: u64,
     subject: Option<TraceSubject>,
     spans: Arc<Spans>,
 }
@@ -133,6 +135,7 @@ impl Tracer {
             arrived,
             began: self.seams.now(),
             client_queue_us: frame.header.queued_us.into(),
+            network_us: frame.header.network_us.into(),
             subject,
             spans: Arc::new(Spans {
                 clock: self.seams.clock.clone(),
@@ -152,7 +155,7 @@ impl Tracer {
         code: u16,
     ) {
         let us = |from: Mono, to: Mono| to.0.saturating_sub(from.0) / 1_000;
-        let Traced { at, arrived, began, client_queue_us, subject, spans } = traced;
+        let Traced { at, arrived, began, client_queue_us, network_us, subject, spans } = traced;
         let (queue_us, service_us) = (us(arrived, began), us(began, self.seams.now()));
         let record = TraceRecord {
             // The wall clock was looked at when the request got its turn.
@@ -165,6 +168,7 @@ impl Tracer {
             read_bytes: cost.read_bytes,
             written_bytes: cost.written_bytes,
             client_queue_us,
+            network_us,
             queue_us,
             service_us,
             disk_us: spans.disk_ns.load(Ordering::Relaxed) / 1_000,
@@ -210,9 +214,10 @@ impl Tracer {
         let Some(trace) = traces.get_mut(&request.trace) else { return Err(refused()) };
         trace.asked = now;
         trace.filter.clone_from(&request.filter);
-        let answer = trace.fetch(has_begun);
+        let mut answer = trace.fetch(has_begun);
         if request.ends {
-            traces.remove(&request.trace);
+            let unread = traces.remove(&request.trace).map_or(0, |trace| trace.records.len());
+            answer.dropped += to_u64(unread);
         }
         self.is_on.store(!traces.is_empty(), Ordering::Relaxed);
         Ok(answer)

@@ -29,7 +29,7 @@ pub struct TraceSubject {
     pub others: u32,
 }
 
-/// Choice of requests. An empty field chooses all of them.
+/// Choice of requests. An empty field chooses all of them, but for those that mounts and servers make by themselves all the time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceFilter {
     /// Numbers of the operations.
@@ -80,6 +80,8 @@ pub struct TraceRecord {
     pub written_bytes: u64,
     /// Time in the queue of the client: until it was connected and had the credits for the request.
     pub client_queue_us: u64,
+    /// Time on the network of the client's request before this one over the same connection; 0 if it is not known.
+    pub network_us: u64,
     /// Time in the queue of the server, for its turn and by limits.
     pub queue_us: u64,
     /// Time from its turn to the answer.
@@ -125,8 +127,7 @@ impl TraceFilter {
         subject: Option<&TraceSubject>,
     ) -> bool {
         let is_op = match self.ops.as_slice() {
-            // A mount renews its session all the time.
-            [] => op != Op::SessionRenew,
+            [] => !is_by_itself(op, job.is_some()),
             ops => ops.contains(&(op as u16)),
         };
         let is_job = self.job.is_empty() || job.is_some_and(|(name, _)| name == self.job);
@@ -157,6 +158,15 @@ impl TraceFilter {
         let names = self.files.iter().map(|(_, name)| name.len());
         let longest = names.chain([self.job.len(), self.client.len()]).max().unwrap_or(0);
         (longest > TEXT_BYTES_MAX).then(|| format!("a name with more than {TEXT_BYTES_MAX} bytes"))
+    }
+}
+
+/// Whether mounts and servers ask for this by themselves, all the time: renewals, and free space that no program asks for. Traced only by name.
+fn is_by_itself(op: Op, has_job: bool) -> bool {
+    match op {
+        Op::SessionRenew | Op::FenceTable => true,
+        Op::OstStatfs | Op::MdtStatfs => !has_job,
+        _ => false,
     }
 }
 
@@ -287,6 +297,7 @@ mod tests {
             |filter: &TraceFilter, op| filter.has_request(op, "n1", Some(("a", 7)), Some(&named(5, "f")));
         assert!(by(&all, Op::Write) && !by(&all, Op::SessionRenew));
         assert!(all.has_request(Op::Write, "n1", None, None));
+        assert!(by(&all, Op::OstStatfs) && !all.has_request(Op::OstStatfs, "n1", None, None));
         let ops = TraceFilter { ops: vec![Op::SessionRenew as u16], ..all.clone() };
         assert!(by(&ops, Op::SessionRenew) && !by(&ops, Op::Write));
         for (filter, other) in [

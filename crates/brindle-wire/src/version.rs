@@ -23,7 +23,7 @@ pub const VERSIONS: &[(u16, &str)] = &[
     ),
     (
         3,
-        "Servers tell the releases at the other ends of their connections, requests how long they waited at their senders; mounts tell lines of \
+        "Servers tell the releases at the other ends of their connections, requests how long they waited at their senders and were on the network; mounts tell lines of \
          their logs.",
     ),
 ];

@@ -61,7 +61,10 @@ fn logs_get_another_level_and_bundles_keep_names_to_themselves() {
     assert!(shown.ok() && shown.stdout.lines().count() > 0, "{shown}");
     assert!(shown.stdout.lines().all(|line| line.contains(&format!(" {mount}: "))), "{shown}");
     let unknown = show(&["--client", "no-such-host"]);
-    assert!(!unknown.ok() && unknown.text.contains("no mount has a session from host no-such-host"), "{unknown}");
+    assert!(
+        !unknown.ok() && unknown.text.contains("no mount has a session from host no-such-host"),
+        "{unknown}"
+    );
     cluster.kill(&["ost0"]);
     let silent = show(&["--text", "no such text"]);
     assert_eq!(silent.code, 7, "{silent}");

@@ -39,7 +39,11 @@ pub fn handle_list(mdt: &Mdt, request: &ListMountsReq) -> ListMountsResp {
 
 /// A text that a client chose, of bounded length.
 fn cut(text: &str) -> String {
-    text[..text.floor_char_boundary(MOUNT_BYTES_MAX)].to_owned()
+    let mut end = text.len().min(MOUNT_BYTES_MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text[..end].to_owned()
 }
 
 /// Asks a mount for lines of its log.

@@ -9,7 +9,7 @@ use brindle_types::attr::Time;
 use brindle_types::{Code, Fault, Nid};
 use brindle_wire::Op;
 use brindle_wire::earlier::Part;
-use brindle_wire::frame::{Frame, Header, Kind, Priority, decode_body, encode_body};
+use brindle_wire::frame::{FLAG_TRACED, Frame, Header, Kind, Priority, decode_body, encode_body};
 use brindle_wire::job::JobTag;
 use brindle_wire::version::{self, FEATURE_JOB, FEATURES, Hello, HelloReply};
 use parking_lot::Mutex;
@@ -282,6 +282,11 @@ fn start(
         let code = traced.as_ref().map_or(0, |_| trace::code_of(&answer));
         let mut reply = checked(answer, &header, &conn);
         reply.header.job_key = wall_ns(seams);
+        if let Some(arrived) = arrived {
+            let micros = seams.now().0.saturating_sub(arrived.0) / 1_000;
+            reply.header.flags |= FLAG_TRACED;
+            reply.header.queued_us = u32::try_from(micros).unwrap_or(u32::MAX);
+        }
         if let Some(op) = op {
             if let (Some(fair), Op::InlineRead) = (&shared.fair, op) {
                 fair.pay(&fair_request(&conn, Some(op), job.as_ref(), read_bytes));

@@ -28,6 +28,7 @@ fn sample() -> Header {
         cache_updates_len: 0,
         fences_version: 0,
         queued_us: 0,
+        network_us: 0,
     }
 }
 

@@ -11,6 +11,7 @@ use brindle_host::users::uid_of;
 use brindle_types::units::{format_bytes, parse_micros, parse_seconds};
 use brindle_types::{Code, Fault, Nid, Result, Role, TargetId};
 use brindle_wire::Name;
+use brindle_wire::job::JobTag;
 use brindle_wire::map::Map;
 use brindle_wire::trace::{CHOSEN_MAX, TEXT_BYTES_MAX, TraceFilter};
 
@@ -33,9 +34,10 @@ const NAMES_MAX: usize = CHOSEN_MAX;
 #[command(
     after_help = "Examples:\n  brindle trace --slower 100ms\n  brindle trace --job 4711 --op write,fsync --seconds 10\n  brindle trace --path /mnt/b/results/out.h5\n  \
                   brindle trace scratch-OST0003 --errors -o json\n\n\
-                  Each line is a request that a server has answered. CLIENT-Q is its wait at the client, for a connection and for credits; QUEUE its wait for its turn at the server, \
-                  and by limits; SERVER the server's own work; DISK that of the object store or the log; OTHERS the wait for other clients: for leases, locks, archives. The \
-                  network is in none of them. A request that a client answers from its caches asks no server, and is not seen.\n\n\
+                  Each line is a request that a server has answered. CLIENT-Q is its wait at the client, for a connection and for credits; NETWORK the time on the way, there and back, of the request before \
+                  over the same connection; QUEUE its wait for its turn at the server, \
+                  and by limits; SERVER the server's own work; DISK that of the object store or the log; OTHERS the wait for other clients: for leases, locks, archives. A request that a client answers from its caches asks no server, and is not seen. Renewals of sessions, \
+                  and questions of servers for free space, are shown only where --op names them.\n\n\
                   While a trace runs, each server keeps at most 8192 requests that fit, until they are fetched twice a second; what finds no space is counted. \
                   Four traces may run at once at a server. A trace ends with SIGINT, too. Names of files are shown: only administrators may trace."
 )]
@@ -129,7 +131,11 @@ impl Args {
             ops: self.op.clone(),
             slower_us: self.slower,
             errors_only: self.errors,
-            job: self.job.clone(),
+            job: if self.job.is_empty() {
+                String::new()
+            } else {
+                JobTag::new(&self.job, 0).name().to_owned()
+            },
             uid: self.uid,
             client: self.client.clone(),
             files,
@@ -199,6 +205,7 @@ pub fn run(args: &Args) -> Result<Done> {
             }
             trace.drain(&map, &targets).await?;
         }
+        trace.drain(&map, &targets).await?;
         let last = trace.reader.end(&map, &targets).await?;
         trace.take(last)?;
         trace.conclude()
@@ -269,7 +276,7 @@ impl Trace<'_> {
 }
 
 /// Headings above the lines of [`line`].
-const LINE_HEADING: &str = "TIME (UTC)       TARGET             CLIENT       OPERATION       CLIENT-Q    QUEUE   SERVER     DISK   OTHERS  FILE, JOB, BYTES, OUTCOME";
+const LINE_HEADING: &str = "TIME (UTC)       TARGET             CLIENT       OPERATION       CLIENT-Q  NETWORK    QUEUE   SERVER     DISK   OTHERS  FILE, JOB, BYTES, OUTCOME";
 
 /// An operation in a line: fixed columns for what is compared, then what identifies it.
 fn line(operation: &OperationView) -> String {
@@ -277,6 +284,7 @@ fn line(operation: &OperationView) -> String {
     let time = at.split('T').nth(1).unwrap_or(at).trim_end_matches('Z');
     let times = [
         operation.client_queue_us,
+        operation.network_us,
         operation.queue_us,
         operation.server_us,
         operation.disk_us,
@@ -375,6 +383,7 @@ mod tests {
             uid: Some(1000),
             written_bytes: 1 << 20,
             client_queue_us: 0,
+            network_us: 700,
             queue_us: 250,
             server_us: 3_100,
             disk_us: 2_500_000,
@@ -388,7 +397,7 @@ mod tests {
         let shown = line(&operation());
         assert_eq!(
             shown,
-            "14:05:06.123456  scratch-OST0003    n7           write                 -   250 us   3.1 ms    2.5 s        -  \
+            "14:05:06.123456  scratch-OST0003    n7           write                 -   700 us   250 us   3.1 ms    2.5 s        -  \
              [0x200000400:0x5:0x0] job=4711 uid=1000 1.0 MiB at 4096 ok"
         );
         assert_eq!(shown.find("[0x2"), LINE_HEADING.find("FILE"));
