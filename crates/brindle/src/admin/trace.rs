@@ -55,7 +55,7 @@ pub struct Args {
     #[arg(long)]
     errors: bool,
     /// Only requests of this job
-    #[arg(long, value_name = "JOB", default_value = "", value_parser = short)]
+    #[arg(long, value_name = "JOB", default_value = "", hide_default_value = true, value_parser = short)]
     job: String,
     /// Only requests of jobs of this user: a name or a number
     #[arg(long, value_name = "USER", value_parser = user)]
@@ -64,7 +64,7 @@ pub struct Args {
     #[arg(long, value_name = "PATH")]
     path: Vec<PathBuf>,
     /// Only requests from this host
-    #[arg(long, value_name = "HOST", default_value = "", value_parser = short)]
+    #[arg(long, value_name = "HOST", default_value = "", hide_default_value = true, value_parser = short)]
     client: String,
     /// End after this time: 30, 5min
     #[arg(long, value_name = "TIME", default_value = "30", value_parser = seconds)]
@@ -276,7 +276,7 @@ impl Trace<'_> {
 }
 
 /// Headings above the lines of [`line`].
-const LINE_HEADING: &str = "TIME (UTC)       TARGET             CLIENT       OPERATION       CLIENT-Q  NETWORK    QUEUE   SERVER     DISK   OTHERS  FILE, JOB, BYTES, OUTCOME";
+const LINE_HEADING: &str = "TIME (UTC)       TARGET             CLIENT       OPERATION      CLIENT-Q  NETWORK    QUEUE   SERVER     DISK   OTHERS  FILE, JOB, BYTES, OUTCOME";
 
 /// An operation in a line: fixed columns for what is compared, then what identifies it.
 fn line(operation: &OperationView) -> String {
