@@ -60,7 +60,13 @@ pub struct ShowArgs {
     #[arg(long)]
     mounts: bool,
     /// Only lines of mounts, agents and policy engines of this host, and no servers'
-    #[arg(long, value_name = "HOST", default_value = "", hide_default_value = true, conflicts_with = "target")]
+    #[arg(
+        long,
+        value_name = "HOST",
+        default_value = "",
+        hide_default_value = true,
+        conflicts_with = "target"
+    )]
     client: String,
     /// Only lines of the manager in this directory of this host
     #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = DIR_DEFAULT, conflicts_with_all = ["target", "mounts", "client", "follow"])]

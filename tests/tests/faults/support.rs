@@ -108,3 +108,27 @@ fn logs_get_another_level_and_bundles_keep_names_to_themselves() {
     }
     cluster.assert_sound();
 }
+
+#[test]
+fn agents_tell_their_lines_to_administrators() {
+    let cluster = Cluster::up("agents", &Options { osts: 1, mounts: 1, archive: true, ..Options::default() });
+    let dir = cluster.dir().display().to_string();
+    let shown = cluster.brindle(&["log", "show", "--dir", &dir, "--mounts", "--level", "info", "-o", "json"]);
+    let view: serde_json::Value = serde_json::from_str(&shown.stdout).unwrap();
+    let lines = view["lines"].as_array().unwrap();
+    let of =
+        |start: &str| lines.iter().filter(|line| line["mount"].as_str().unwrap().starts_with(start)).count();
+    assert!(shown.ok() && of("agent of ") > 0 && of(&cluster.a().display().to_string()) > 0, "{shown}");
+    // Another user gets none of them.
+    let program = cluster.outside().join("brindle");
+    fs::copy(brindle_tests::cluster::binary(), &program).unwrap();
+    let mgs = cluster.process("mgs").socket();
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=64001", "--regid=64001", "--clear-groups"]).arg(&program);
+    let denied =
+        command.args(["log", "show", "--mgs", &mgs, "--mounts", "--level", "info"]).output().unwrap();
+    let said = String::from_utf8_lossy(&denied.stderr);
+    assert!(!denied.status.success() && said.contains("administrator"), "{said}");
+    assert!(denied.stdout.is_empty(), "nothing is shown");
+    cluster.assert_sound();
+}
