@@ -179,48 +179,79 @@ pub fn own(name: &str, host: &str, query: &Query) -> Result<LogView> {
     Ok(LogView { lines: process.lines(0).collect(), left_out: process.left_out(0), troubles: Vec::new() })
 }
 
+/// Mounts, agents and engines of policies that have sessions.
+#[derive(Debug, Default)]
+pub struct Mounts {
+    /// Each with its MDT.
+    entries: Vec<(TargetId, MountEntry)>,
+    /// MDTs that did not tell.
+    troubles: Vec<TroubleView>,
+}
+
+impl Mounts {
+    /// Whether there are none, as far as all MDTs have told.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty() && self.troubles.is_empty()
+    }
+}
+
 /// Mounts, agents and engines of policies that have sessions; of one host, if that is not empty.
-pub async fn mounts(servers: &Servers, map: &Map, host: &str) -> Result<Vec<(TargetId, MountEntry)>> {
-    let mut found = Vec::new();
-    for mdt in map.targets.iter().map(|entry| entry.id).filter(|id| id.role == Role::Mdt) {
-        let mut after = 0;
-        loop {
-            let request = ListMountsReq { after, host: host.to_owned() };
-            let answer = servers.ask(map, mdt, &request).await?;
-            let last = answer.mounts.last().map(|mount| mount.session.0);
-            found.extend(answer.mounts.into_iter().map(|mount| (mdt, mount)));
-            if found.len() > MOUNTS_ASKED_MAX {
-                return Err(Fault::new(Code::BadArgument)
-                    .what("cannot ask so many mounts for their logs")
-                    .why(format!("there are more than {MOUNTS_ASKED_MAX}"))
-                    .data("nothing was changed")
-                    .next("name a host: --client HOST"));
-            }
-            match last.filter(|last| answer.has_more && *last > after) {
-                Some(last) => after = last,
-                None => break,
-            }
+pub async fn mounts(servers: &Servers, map: &Map, host: &str) -> Result<Mounts> {
+    let mut found = Mounts::default();
+    for entry in map.targets.iter().filter(|entry| entry.id.role == Role::Mdt) {
+        if let Err(fault) = mounts_of(servers, map, entry.id, host, &mut found.entries).await {
+            let target = format!("the list of mounts of {}", map.fs.target(entry.id));
+            found.troubles.push(TroubleView { target, host: entry.host().to_owned(), why: why(&fault) });
+        }
+        if found.entries.len() > MOUNTS_ASKED_MAX {
+            return Err(Fault::new(Code::BadArgument)
+                .what("cannot ask so many mounts for their logs")
+                .why(format!("there are more than {MOUNTS_ASKED_MAX}"))
+                .data("nothing was changed")
+                .next("name a host: --client HOST"));
         }
     }
     Ok(found)
+}
+
+/// Adds the mounts of an MDT, as long as they are not too many.
+async fn mounts_of(
+    servers: &Servers,
+    map: &Map,
+    mdt: TargetId,
+    host: &str,
+    found: &mut Vec<(TargetId, MountEntry)>,
+) -> Result<()> {
+    let mut after = 0;
+    while found.len() <= MOUNTS_ASKED_MAX {
+        let request = ListMountsReq { after, host: host.to_owned() };
+        let answer = servers.ask(map, mdt, &request).await?;
+        let last = answer.mounts.last().map(|mount| mount.session.0);
+        found.extend(answer.mounts.into_iter().map(|mount| (mdt, mount)));
+        match last.filter(|last| answer.has_more && *last > after) {
+            Some(last) => after = last,
+            None => break,
+        }
+    }
+    Ok(())
 }
 
 /// Lines of the logs of mounts, after the lines `read`, which are continued.
 pub async fn read_mounts(
     servers: &Servers,
     map: &Map,
-    mounts: &[(TargetId, MountEntry)],
+    mounts: &Mounts,
     query: &Query,
     read: &mut Read,
 ) -> LogView {
     let before = read.clone();
-    let asking = mounts.iter().map(|(mdt, mount)| {
+    let asking = mounts.entries.iter().map(|(mdt, mount)| {
         let before = &before;
         async move { (*mdt, mount, ask_mount(servers, map, (*mdt, mount), query, before).await) }
     });
     let answers: Vec<(TargetId, &MountEntry, Result<Behind>)> =
         stream::iter(asking.collect::<Vec<_>>()).buffer_unordered(ASKED_AT_ONCE).collect().await;
-    let mut view = LogView::default();
+    let mut view = LogView { troubles: mounts.troubles.clone(), ..LogView::default() };
     for (mdt, entry, answer) in answers {
         let (host, mount) = (plain(&entry.host), plain(&entry.mount));
         let (answer, from) = match answer {

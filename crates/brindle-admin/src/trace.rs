@@ -328,7 +328,7 @@ impl Summary {
     }
 }
 
-/// A histogram of times: exact below 16 µs, to 1/16 above.
+/// A histogram of times: exact below 16 microseconds, to 1/16 above.
 struct Durations(Vec<u64>);
 
 impl Default for Durations {

@@ -119,6 +119,12 @@ fn agents_tell_their_lines_to_administrators() {
     let of =
         |start: &str| lines.iter().filter(|line| line["mount"].as_str().unwrap().starts_with(start)).count();
     assert!(shown.ok() && of("agent of ") > 0 && of(&cluster.a().display().to_string()) > 0, "{shown}");
+    // Without the MDT the lines of the other servers are shown.
+    cluster.kill(&["mdt0"]);
+    let without = cluster.brindle(&["log", "show", "--dir", &dir, "--mounts", "--level", "info"]);
+    assert!(without.code == 7 && without.stdout.lines().count() > 0, "{without}");
+    assert!(without.text.contains("the list of mounts of dev-MDT0000 on "), "{without}");
+    cluster.start(&["mdt0"]);
     // Another user gets none of them.
     let program = cluster.outside().join("brindle");
     fs::copy(brindle_tests::cluster::binary(), &program).unwrap();
