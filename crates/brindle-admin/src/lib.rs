@@ -57,5 +57,6 @@ pub mod spare;
 pub mod status;
 pub mod target;
 pub mod top;
+pub mod trace;
 pub mod upgrade;
 pub mod why;

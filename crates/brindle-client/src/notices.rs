@@ -8,8 +8,10 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use brindle_net::NotifyHandler;
 use brindle_stdx::{BoxFuture, planted};
+use brindle_targets::log_lines;
 use brindle_types::{Code, Fault, Ino};
 use brindle_wire::frame::{Frame, decode_body, encode_body};
+use brindle_wire::log_lines::LogLinesNotice;
 use brindle_wire::notify::{
     ClosedAck, ClosedNotice, InvalidateAck, InvalidateNotice, LayoutAck, LayoutNotice, LeaseAck, LeaseNotice,
     Recall, RecallAck, RecallNotice, ReportAck, ReportNotice, SessionEndAck, SessionEndNotice, SettleAck,
@@ -108,6 +110,11 @@ impl Client {
             Some(Op::ReportNotice) => {
                 let notice: ReportNotice = decode_body(&frame.body)?;
                 Ok(ack(frame, &notice, self.report_asked(&notice).await))
+            }
+            Some(Op::LogLinesNotice) => {
+                let notice: LogLinesNotice = decode_body(&frame.body)?;
+                let lines = log_lines::handle(&notice.0)?;
+                Ok(ack(frame, &notice, lines))
             }
             Some(Op::SessionEndNotice) => {
                 let notice: SessionEndNotice = decode_body(&frame.body)?;

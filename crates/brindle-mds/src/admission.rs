@@ -133,7 +133,8 @@ impl Request<'_> {
             Op::ChangelogRead | Op::ChangelogInfo | Op::ChangelogMask => refused(op),
             Op::HsmInfo | Op::HsmSwitch => refused(op),
             Op::MdtUsage | Op::MdtLogLevel | Op::OstUsage | Op::OstLogLevel | Op::MgsLogLevel => refused(op),
-            Op::MdtLogLines | Op::OstLogLines | Op::MgsLogLines => refused(op),
+            Op::MdtLogLines | Op::OstLogLines | Op::MgsLogLines | Op::LogLinesNotice => refused(op),
+            Op::ListMounts | Op::MountLogLines | Op::MdtTrace | Op::OstTrace => refused(op),
             // Other servers'.
             Op::Read | Op::Write | Op::Punch | Op::Allocate | Op::TruncateObject | Op::SyncObjects => {
                 refused(op)

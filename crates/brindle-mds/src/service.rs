@@ -13,6 +13,7 @@ use brindle_wire::job::{MdtSharesReq, MdtUsageReq, SharesReq};
 use brindle_wire::log_level::MdtLogLevelReq;
 use brindle_wire::log_lines::MdtLogLinesReq;
 use brindle_wire::mds::session::{SessionOpenReq, SessionOpenResp};
+use brindle_wire::trace::MdtTraceReq;
 use bytes::Bytes;
 
 use crate::admission::{self, numbers};
@@ -20,7 +21,7 @@ use crate::connections::Connections;
 use crate::dispatch::dispatch;
 use crate::expire;
 use crate::mdt::{Call, Event, Mdt};
-use crate::ops::{session, target_info};
+use crate::ops::{mount_logs, session, target_info};
 
 /// Reason for the end of a session whose host may do less than before.
 const TIGHTER: &str = "its nodemap allows less than before";
@@ -70,22 +71,10 @@ impl MdsService {
                 info.releases = conn.releases();
                 return bare(encode_body(&Ok::<_, Fault>(info)));
             }
-            Op::MdtLogLevel => {
-                let request: MdtLogLevelReq = decode_body(&frame.body)?;
-                return bare(encode_body(&Ok::<_, Fault>(log_level::handle(conn, &request.0)?)));
-            }
-            Op::MdtLogLines => {
-                let request: MdtLogLinesReq = decode_body(&frame.body)?;
-                return bare(encode_body(&Ok::<_, Fault>(log_lines::handle(&request.0)?)));
-            }
-            Op::MdtUsage => {
-                let request: MdtUsageReq = decode_body(&frame.body)?;
-                return bare(encode_body(&Ok::<_, Fault>(conn.usage().answer(&request.0))));
-            }
-            Op::MdtShares => {
-                let MdtSharesReq(SharesReq {}) = decode_body(&frame.body)?;
-                let answer = conn.fair().map(|fair| fair.answer()).unwrap_or_default();
-                return bare(encode_body(&Ok::<_, Fault>(answer)));
+            op if op.askers().is_administrators_only() => {
+                if let Some(answer) = self.administer(conn, op, &frame.body).await? {
+                    return bare(answer);
+                }
             }
             _ => {}
         }
@@ -115,6 +104,39 @@ impl MdsService {
         // The reply cache holds numbers of the file system: an answer that is given again has those of the nodemap that counts then.
         numbers::show_updates(&limits, &mut updates);
         Ok((numbers::shown(op, &limits, &body, answer)?, updates))
+    }
+
+    /// Questions about the server rather than the MDT; `None` for other operations.
+    async fn administer(&self, conn: &Arc<ServerConn>, op: Op, body: &[u8]) -> Result<Option<Bytes>> {
+        Ok(Some(match op {
+            Op::MdtLogLevel => {
+                let request: MdtLogLevelReq = decode_body(body)?;
+                encode_body(&Ok::<_, Fault>(log_level::handle(conn, &request.0)?))
+            }
+            Op::MdtLogLines => {
+                let request: MdtLogLinesReq = decode_body(body)?;
+                encode_body(&Ok::<_, Fault>(log_lines::handle(&request.0)?))
+            }
+            Op::ListMounts => {
+                encode_body(&Ok::<_, Fault>(mount_logs::handle_list(&self.mdt, &decode_body(body)?)))
+            }
+            Op::MountLogLines => {
+                encode_body(&Ok::<_, Fault>(mount_logs::handle_lines(&self.mdt, decode_body(body)?).await?))
+            }
+            Op::MdtTrace => {
+                let request: MdtTraceReq = decode_body(body)?;
+                encode_body(&Ok::<_, Fault>(conn.tracer().answer(&request.0)?))
+            }
+            Op::MdtUsage => {
+                let request: MdtUsageReq = decode_body(body)?;
+                encode_body(&Ok::<_, Fault>(conn.usage().answer(&request.0)))
+            }
+            Op::MdtShares => {
+                let MdtSharesReq(SharesReq {}) = decode_body(body)?;
+                encode_body(&Ok::<_, Fault>(conn.fair().map(|fair| fair.answer()).unwrap_or_default()))
+            }
+            _ => return Ok(None),
+        }))
     }
 
     async fn open_session(&self, conn: &Arc<ServerConn>, body: &[u8]) -> Result<SessionOpenResp> {

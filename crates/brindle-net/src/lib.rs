@@ -30,6 +30,7 @@ pub mod peer;
 mod releases;
 pub mod server;
 pub mod tcp;
+pub mod trace;
 pub mod transport;
 pub mod usage;
 
@@ -43,6 +44,7 @@ pub use nodemaps::{Limits, Nodemaps};
 pub use peer::{LinkInfo, NotifyHandler, Peer, PeerConfig, PeerState};
 pub use server::{RpcServer, ServerConfig, ServerConn, ServerHandle, ServerStats, Service};
 pub use tcp::{CredentialSource, Proving, Security, TcpTransport};
+pub use trace::Tracer;
 pub use transport::{Caller, Connection, FrameRx, FrameTx, Listener, Transport};
 
 /// Release of this software as hellos tell it.

@@ -9,14 +9,16 @@
 //! caller has gone away, so that a server never sees more than it granted.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::task::Poll;
 
 use brindle_stdx::watch;
 use brindle_stdx::{BoxFuture, Mono, Seams};
 use brindle_types::{Code, Fault, Nid, TargetId};
 use brindle_wire::earlier::{Part, Protocols};
-use brindle_wire::frame::{Frame, Header, Kind, Priority};
+use brindle_wire::frame::{FLAG_TRACED, Frame, Header, Kind, Priority};
 use brindle_wire::job::JobTag;
 use brindle_wire::version::{FEATURE_JOB, HelloReply, PeerKind};
 use parking_lot::Mutex;
@@ -192,6 +194,10 @@ struct Link {
     busy: Notify,
     /// Frames that have arrived.
     received: AtomicU64,
+    /// The server makes traces: requests measure their time on the network.
+    is_measured: AtomicBool,
+    /// Microseconds of the last request that did; 0 without one.
+    network_us: AtomicU32,
     /// Time at which another target than the wanted one has last answered a request.
     wrong_since: Mutex<Option<Mono>>,
 }
@@ -260,20 +266,26 @@ impl Peer {
     pub async fn call_for(&self, job: Option<JobTag>, mut frame: Frame) -> Result<Frame, Fault> {
         frame.header.kind = Kind::Request;
         frame.header.check_lengths()?;
+        let mut queued_us = 0;
         loop {
-            let link = self.link_for(frame.header.slot).await?;
+            let link = self.timed(&mut queued_us, self.link_for(frame.header.slot)).await?;
             // In its newest form, for a connection of another version.
             let newest = link.translates().then(|| frame.clone());
-            let spoken = match link.down(Part::Request, frame) {
+            let mut spoken = match link.down(Part::Request, frame) {
                 Ok(spoken) => spoken,
                 Err(refusal) => return Ok(refusal),
             };
-            if let Some(credits) = link.admit(&spoken.header).await {
+            let admitted = self.timed(&mut queued_us, link.admit(&spoken.header)).await;
+            if let Some(credits) = admitted {
+                spoken.header.queued_us = u32::try_from(queued_us).unwrap_or(u32::MAX);
+                spoken.header.network_us = link.network_us.load(Ordering::Relaxed);
+                let sent = link.is_measured.load(Ordering::Relaxed).then(|| self.inner.seams.now());
                 let xid = self.inner.next_xid.fetch_add(1, Ordering::Relaxed);
                 match link.submit(spoken, job.as_ref(), xid, credits) {
                     Ok(answer) => {
                         let reply = answer.await.unwrap_or_else(|_| Err(link.lost()))?;
                         rail::note_answer(&self.inner, &link, &reply);
+                        self.measure(&link, sent, &reply.header);
                         return Ok(reply);
                     }
                     Err(unsent) => frame = newest.unwrap_or(unsent),
@@ -282,6 +294,32 @@ impl Peer {
                 frame = newest.unwrap_or(spoken);
             }
         }
+    }
+
+    /// Notes how long a request was on the network, while the server makes traces.
+    fn measure(&self, link: &Link, sent: Option<Mono>, reply: &Header) {
+        let is_traced = reply.flags & FLAG_TRACED != 0;
+        if !is_traced && sent.is_none() {
+            return;
+        }
+        link.is_measured.store(is_traced, Ordering::Relaxed);
+        let on_the_way = sent.filter(|_| is_traced).map_or(0, |sent| {
+            let micros = self.inner.seams.now().0.saturating_sub(sent.0) / 1_000;
+            micros.saturating_sub(reply.queued_us.into())
+        });
+        link.network_us.store(u32::try_from(on_the_way).unwrap_or(u32::MAX), Ordering::Relaxed);
+    }
+
+    /// `work`, and its time on top of `queued_us`. Work that need not wait costs no look at the clock.
+    async fn timed<T>(&self, queued_us: &mut u64, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        if let Poll::Ready(done) = futures_util::poll!(work.as_mut()) {
+            return done;
+        }
+        let began = self.inner.seams.now();
+        let done = work.await;
+        *queued_us += self.inner.seams.now().0.saturating_sub(began.0) / 1_000;
+        done
     }
 
     /// The connection that a request goes over, as soon as there is one.

@@ -28,6 +28,7 @@ use crate::latch::Latch;
 use crate::outbox::{Outbox, Outgoing};
 use crate::peer::{BYTES_MAX_DEFAULT, REQUESTS_MAX_DEFAULT};
 use crate::releases::Releases;
+use crate::trace::Tracer;
 use crate::transport::{Caller, Listener};
 use crate::usage::Usage;
 use crate::{NetError, RemovedKeys, Transport};
@@ -117,6 +118,7 @@ pub(crate) struct Shared {
     pub(crate) stats: Mutex<ServerStats>,
     pub(crate) removed: Option<Arc<RemovedKeys>>,
     pub(crate) usage: Arc<Usage>,
+    pub(crate) tracer: Arc<Tracer>,
     pub(crate) fair: Option<Arc<Fair>>,
     pub(crate) protocols: Protocols,
     pub(crate) releases: Arc<Releases>,
@@ -146,6 +148,7 @@ impl RpcServer {
             stats: Mutex::new(ServerStats::default()),
             removed: transport.removed_keys(),
             usage: Arc::new(Usage::new(seams.clock.clone())),
+            tracer: Tracer::new(seams),
             protocols: transport.protocols(),
             releases: Arc::default(),
         });
@@ -184,6 +187,11 @@ impl ServerHandle {
     /// Requests by client, user and job.
     pub fn usage(&self) -> &Arc<Usage> {
         &self.shared.usage
+    }
+
+    /// Traces of the requests to this server.
+    pub fn tracer(&self) -> &Arc<Tracer> {
+        &self.shared.tracer
     }
 
     /// Releases at the other ends of its connections.
@@ -249,6 +257,7 @@ pub struct ServerConn {
     next_xid: AtomicU64,
     down: Latch,
     usage: Arc<Usage>,
+    tracer: Arc<Tracer>,
     fair: Option<Arc<Fair>>,
     /// Name of the peer's host, shared by the requests that wait.
     host: Arc<str>,
@@ -299,6 +308,11 @@ impl ServerConn {
     /// Requests to this server by client, user and job.
     pub fn usage(&self) -> &Usage {
         &self.usage
+    }
+
+    /// Traces of the requests to this server.
+    pub fn tracer(&self) -> &Arc<Tracer> {
+        &self.tracer
     }
 
     /// Sharing between jobs, and limits, of servers that have them.

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use brindle_net::ServerConn;
+use brindle_net::trace::{Part, in_part};
 use brindle_targets::{log_level, log_lines};
 use brindle_types::{Code, Fault, Result};
 use brindle_wire::frame::{Frame, decode_body, encode_body};
 use brindle_wire::job::{OstSharesReq, OstUsageReq};
 use brindle_wire::log_level::OstLogLevelReq;
 use brindle_wire::log_lines::OstLogLinesReq;
+use brindle_wire::trace::OstTraceReq;
 use brindle_wire::{Message, Op};
 use bytes::Bytes;
 
@@ -49,9 +51,9 @@ pub async fn dispatch(oss: &Arc<Oss>, op: Op, call: &Call) -> Result<Answer> {
         Op::Punch => punch::handle(oss, call, decode_body(&call.frame.body)?).await,
         Op::Allocate => punch::handle_allocate(oss, call, decode_body(&call.frame.body)?).await,
         Op::CopyRange => copy_range::handle(oss, call, decode_body(&call.frame.body)?).await,
-        Op::TruncateObject => plain(call, |req| truncate::handle(oss, req)).await,
+        Op::TruncateObject => plain(call, |req| in_part(Part::Disk, truncate::handle(oss, req))).await,
         Op::SyncObjects => plain(call, |req| sync::handle(oss, call.conn.principal().kind, req)).await,
-        Op::StatObjects => plain(call, |req| stat::handle(oss, req)).await,
+        Op::StatObjects => plain(call, |req| in_part(Part::Disk, stat::handle(oss, req))).await,
         Op::ReplicaAttach => plain(call, |req| following::attach(oss, &call.conn, req)).await,
         Op::ReplicaLease => plain(call, |req| following::lease(oss, &call.conn, req)).await,
         Op::ReplicaChange => plain(call, |req| following::change(oss, call, req)).await,
@@ -61,8 +63,8 @@ pub async fn dispatch(oss: &Arc<Oss>, op: Op, call: &Call) -> Result<Answer> {
         Op::ReplicaVerify => following::verify(oss, call, decode_body(&call.frame.body)?).await,
         Op::ReplicaScrub => plain(call, |req| following::keep_scrub(oss, &call.conn, req)).await,
         Op::Scrub => plain(call, |req| scrub::handle(oss, req)).await,
-        Op::DestroyObjects => plain(call, |req| destroy::handle(oss, req)).await,
-        Op::Seek => plain(call, |req| seek::handle(oss, req)).await,
+        Op::DestroyObjects => plain(call, |req| in_part(Part::Disk, destroy::handle(oss, req))).await,
+        Op::Seek => plain(call, |req| in_part(Part::Disk, seek::handle(oss, req))).await,
         Op::FenceSession => plain(call, |req| fence::handle_session(oss, req)).await,
         Op::FenceLayout => plain(call, |req| fence::handle_layout(oss, req)).await,
         Op::OstStatfs => plain(call, |req| statfs::handle(oss, req)).await,
@@ -72,6 +74,7 @@ pub async fn dispatch(oss: &Arc<Oss>, op: Op, call: &Call) -> Result<Answer> {
             plain(call, async |req: OstLogLevelReq| log_level::handle(&call.conn, &req.0)).await
         }
         Op::OstLogLines => plain(call, async |req: OstLogLinesReq| log_lines::handle(&req.0)).await,
+        Op::OstTrace => plain(call, async |req: OstTraceReq| call.conn.tracer().answer(&req.0)).await,
         Op::OstUsage => plain(call, async |req: OstUsageReq| Ok(call.conn.usage().answer(&req.0))).await,
         Op::OstShares => {
             let shares = |_: OstSharesReq| async {

@@ -185,7 +185,8 @@ fn needs(op: Op, body: &[u8]) -> Result<Needs> {
         Op::MemberAttach | Op::MemberLease | Op::MemberAppend | Op::MemberSync | Op::MemberFill => {
             return refused(op);
         }
-        Op::MdtLogLines | Op::OstLogLines | Op::MgsLogLines => return refused(op),
+        Op::MdtLogLines | Op::OstLogLines | Op::MgsLogLines | Op::LogLinesNotice => return refused(op),
+        Op::ListMounts | Op::MountLogLines | Op::MdtTrace | Op::OstTrace => return refused(op),
         Op::MdtUsage | Op::MdtLogLevel | Op::OstUsage | Op::OstLogLevel | Op::MgsLogLevel => {
             return refused(op);
         }

@@ -104,6 +104,13 @@ pub fn parse_seconds(text: &str) -> Result<u64, String> {
     whole.parse(text).or_else(|_| parse_duration_s(text))
 }
 
+/// Parses a short time, as microseconds: `250us`, `10ms`, `2s`.
+pub fn parse_micros(text: &str) -> Result<u64, String> {
+    let unit = alt((Caseless("us").value(1), Caseless("ms").value(1_000), Caseless("s").value(1_000_000)));
+    let mut time = (whole, unit).verify_map(|(number, unit): (u64, u64)| number.checked_mul(unit));
+    time.parse(text).map_err(|_| format!("'{text}' is not a time such as 250us, 10ms or 2s"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -166,5 +173,17 @@ mod tests {
             assert!(parse_duration_s(text).is_err() && parse_seconds(text).is_err(), "{text}");
         }
         assert!(parse_duration_s("24").is_err(), "a number alone may be meant in any unit");
+    }
+
+    #[test]
+    fn short_times_have_one_number_and_one_unit() {
+        for (text, micros) in [("250us", 250), ("10ms", 10_000), ("2s", 2_000_000), ("0MS", 0)] {
+            assert_eq!(parse_micros(text), Ok(micros), "{text}");
+        }
+        for text in
+            ["", "10", "ms", "1.5ms", "10 ms", "10m", "1s5ms", "99999999999999999999s", "99999999999999999s"]
+        {
+            assert!(parse_micros(text).is_err(), "{text}");
+        }
     }
 }

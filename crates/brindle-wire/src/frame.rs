@@ -38,6 +38,9 @@ pub const FLAG_FAULT: u8 = 2;
 /// connections within a machine (`brindle-net`, `tcp/shared_memory.rs`).
 pub const FLAG_LENT: u8 = 4;
 
+/// The server makes traces, and the reply says how long the request was there: the caller measures its next one.
+pub const FLAG_TRACED: u8 = 8;
+
 /// Purpose of a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
@@ -149,6 +152,11 @@ pub struct Header {
     /// OST that knows an older table fetches the new one first. So data given to others after the end of a session never meets late writes
     /// of that session.
     pub fences_version: u64,
+    /// Request: microseconds for which it waited at the sender, for a connection and for credits. Reply with [`FLAG_TRACED`]: microseconds
+    /// from the arrival of the request to this answer.
+    pub queued_us: u32,
+    /// Request: microseconds on the network, there and back, of the request before over the same connection; 0 if they are not known.
+    pub network_us: u32,
 }
 
 impl Default for Header {
@@ -177,6 +185,8 @@ impl Default for Header {
             bulk_crc: 0,
             cache_updates_len: 0,
             fences_version: 0,
+            queued_us: 0,
+            network_us: 0,
         }
     }
 }
@@ -212,7 +222,9 @@ struct RawHeader {
     reply_bulk_max: U32,
     cache_updates_len: U32,
     fences_version: U64,
-    reserved: [u8; 8],
+    /// This and the next field are zero in frames of protocol 2, whose readers skip them.
+    queued_us: U32,
+    network_us: U32,
 }
 
 const _: () = assert!(size_of::<RawHeader>() == HEADER_LEN);
@@ -280,7 +292,8 @@ impl Header {
             reply_bulk_max: self.reply_bulk_max.into(),
             cache_updates_len: self.cache_updates_len.into(),
             fences_version: self.fences_version.into(),
-            reserved: [0; 8],
+            queued_us: self.queued_us.into(),
+            network_us: self.network_us.into(),
         };
         let mut bytes: [u8; HEADER_LEN] = zerocopy::transmute!(raw);
         let sum = crc(&bytes);
@@ -345,6 +358,8 @@ impl Header {
             bulk_crc: raw.bulk_crc.get(),
             cache_updates_len: raw.cache_updates_len.get(),
             fences_version: raw.fences_version.get(),
+            queued_us: raw.queued_us.get(),
+            network_us: raw.network_us.get(),
         })
     }
 
@@ -387,6 +402,8 @@ impl Header {
             bulk_crc: 0,
             cache_updates_len: 0,
             fences_version: 0,
+            queued_us: 0,
+            network_us: 0,
             ..self.clone()
         }
     }

@@ -31,6 +31,7 @@ pub mod notify;
 pub mod ops;
 pub mod oss;
 pub mod principal;
+pub mod trace;
 pub mod version;
 
 pub use ops::Op;

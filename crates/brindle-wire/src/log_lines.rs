@@ -1,5 +1,6 @@
-//! The last lines of a server's log, as its process keeps them in memory.
+//! The last lines of the log of a server or a mount, as its process keeps them in memory.
 
+use brindle_types::SessionId;
 use serde::{Deserialize, Serialize};
 
 use crate::message;
@@ -24,6 +25,19 @@ pub enum Severity {
     Debug,
     /// Everything.
     Trace,
+}
+
+impl Severity {
+    /// Word of it in lines and options.
+    pub fn name(self) -> &'static str {
+        match self {
+            Severity::Error => "error",
+            Severity::Warn => "warn",
+            Severity::Info => "info",
+            Severity::Debug => "debug",
+            Severity::Trace => "trace",
+        }
+    }
 }
 
 /// Asks for lines of the log of a server's process.
@@ -77,3 +91,55 @@ message!(OstLogLinesReq => LogLinesResp, OstLogLines);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MgsLogLinesReq(pub LogLinesReq);
 message!(MgsLogLinesReq => LogLinesResp, MgsLogLines);
+
+/// Most mounts of an answer.
+pub const MOUNTS_MAX: usize = 1024;
+/// Longest host or mount point of an answer, bytes; of a longer one the end is left out.
+pub const MOUNT_BYTES_MAX: usize = 255;
+
+/// Asks an MDT for the mounts that have sessions there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListMountsReq {
+    /// Sessions with a higher number than this; 0 for all.
+    pub after: u64,
+    /// Host of the mounts; empty for all.
+    pub host: String,
+}
+
+/// A mount, or an agent or another program that has a session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MountEntry {
+    /// The session.
+    pub session: SessionId,
+    /// Host of the mount.
+    pub host: String,
+    /// Mount point, or what the program is: `agent of /archive`.
+    pub mount: String,
+    /// Whether it is connected.
+    pub is_connected: bool,
+}
+
+/// Mounts in order of session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListMountsResp {
+    /// At most [`MOUNTS_MAX`] mounts.
+    pub mounts: Vec<MountEntry>,
+    /// There are further mounts behind the last one.
+    pub has_more: bool,
+}
+message!(ListMountsReq => ListMountsResp, ListMounts);
+
+/// Asks an MDT for lines of the log of a mount, which it asks over the mount's own connection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MountLogLinesReq {
+    /// Session of the mount.
+    pub session: SessionId,
+    /// The lines.
+    pub lines: LogLinesReq,
+}
+message!(MountLogLinesReq => LogLinesResp, MountLogLines);
+
+/// [`LogLinesReq`] of an MDT to a mount.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogLinesNotice(pub LogLinesReq);
+message!(LogLinesNotice => LogLinesResp, LogLinesNotice);

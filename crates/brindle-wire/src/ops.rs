@@ -146,6 +146,9 @@ ops! {
     222 MdtLogLevel "mdt_log_level" plain [Administrator];
     223 MdtShares "mdt_shares" plain [Administrator];
     224 MdtLogLines "mdt_log_lines" plain [Administrator];
+    226 ListMounts "list_mounts" plain [Administrator];
+    227 MountLogLines "mount_log_lines" plain [Administrator];
+    228 MdtTrace "mdt_trace" plain [Administrator];
     230 SessionRights "session_rights" plain [Ost];
     240 MemberAttach "member_attach" plain [Mdt];
     241 MemberLease "member_lease" plain [Mdt];
@@ -182,6 +185,7 @@ ops! {
     332 Scrub "scrub" plain [Administrator];
     333 OstShares "ost_shares" plain [Administrator];
     334 OstLogLines "ost_log_lines" plain [Administrator];
+    336 OstTrace "ost_trace" plain [Administrator];
     // 400-499: MGS
     400 Register "register" plain [Mdt Ost];
     401 GetMap "get_map" plain [Client Mdt Ost Mgs Administrator User Agent];
@@ -234,6 +238,7 @@ ops! {
     505 SettleNotice "settle_notice" plain [Mdt];
     506 LeaseNotice "lease_notice" plain [Mdt];
     507 ClosedNotice "closed_notice" plain [Mdt];
+    509 LogLinesNotice "log_lines_notice" plain [Mdt];
     // 600-619: between the orchestrator of burst buffers and the agents of compute nodes; no target serves them
     600 NodeRegister "node_register" plain [Client Agent];
     601 NodeOrder "node_order" plain [];

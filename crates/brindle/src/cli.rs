@@ -49,6 +49,8 @@ enum Command {
     Top(admin::top::Args),
     /// Say where the time of a job, a user or a file goes, and what to do
     Why(admin::why::Args),
+    /// Show requests to servers one by one, as they are answered, and a summary
+    Trace(Box<admin::trace::Args>),
     /// Show what has happened: hosts and targets that came, fell silent, moved and went
     Events(admin::events::Args),
     /// A cluster of hosts: make one, let hosts join
@@ -249,6 +251,7 @@ fn dispatch(command: Command) -> Result<Done> {
         Command::Status(args) => admin::status::run(&args),
         Command::Top(args) => admin::top::run(&args),
         Command::Why(args) => admin::why::run(&args),
+        Command::Trace(args) => admin::trace::run(&args),
         Command::Events(args) => admin::events::run(&args),
         Command::Cluster(command) => cluster::run(&command),
         Command::Join(args) => cluster::join::run(&args),

@@ -102,6 +102,8 @@ fn others() -> Vec<Entry> {
         entry::<brindle_admin::scrub::ScrubsView>(),
         entry::<brindle_admin::top::TopView>(),
         entry::<brindle_admin::why::WhyView>(),
+        entry::<brindle_admin::trace::OperationView>(),
+        entry::<brindle_admin::trace::SummaryView>(),
         entry::<admin::mount_info::WaitsView>(),
     ]
 }

@@ -45,7 +45,7 @@ pub enum Command {
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  brindle support bundle --mgs mgs1 --port 9870\n  brindle support bundle --dir /tmp/b --with-names\n\
-                        Logs are those of this host, and the last lines of those of all servers. Names of files, addresses in messages and whatever else a message says are left out: of each line \
+                        Logs are those of this host, and the last lines of those of all servers and mounts. Names of files, addresses in messages and whatever else a message says are left out: of each line \
                         there is the time, the level, the part and the code. --with-names takes whole lines."
 )]
 pub struct BundleArgs {
@@ -250,7 +250,7 @@ async fn states(bundle: &mut Bundle, args: &BundleArgs, at: At) -> Result<()> {
     Ok(())
 }
 
-/// The last lines of the logs of all servers, wherever they run.
+/// The last lines of the logs of all servers and mounts, wherever they run.
 async fn servers_logs(bundle: &mut Bundle, args: &BundleArgs, managed: &Managed) -> Result<()> {
     let map = match managed.place() {
         Ok(place) => managed.servers.map(&place).await,
@@ -270,11 +270,27 @@ async fn servers_logs(bundle: &mut Bundle, args: &BundleArgs, managed: &Managed)
     for trouble in &view.troubles {
         bundle.note(&format!("the log of {}", trouble.target), &trouble.why);
     }
-    let text = view.lines.iter().fold(String::new(), |all, line| {
+    bundle.add("logs/servers.log", kept(&text(&view), args.with_names).as_bytes())?;
+    let mounts = match logs::mounts(&managed.servers, &map, "").await {
+        Ok(mounts) => mounts,
+        Err(fault) => {
+            bundle.note("the logs of the mounts", fault);
+            return Ok(());
+        }
+    };
+    let view = logs::read_mounts(&managed.servers, &map, &mounts, &query, &mut logs::Read::default()).await;
+    for trouble in &view.troubles {
+        bundle.note(&format!("the log of {} on {}", trouble.target, trouble.host), &trouble.why);
+    }
+    bundle.add("logs/mounts.log", kept(&text(&view), args.with_names).as_bytes())
+}
+
+/// Lines of logs in the form of our logs, with the host in front.
+fn text(view: &logs::LogView) -> String {
+    view.lines.iter().fold(String::new(), |all, line| {
         let LineView { at, host, level, part, message, fields, .. } = line;
         all + &format!("host={host} ts={at} level={level} target={part} msg={message:?} {fields}\n")
-    });
-    bundle.add("logs/servers.log", kept(&text, args.with_names).as_bytes())
+    })
 }
 
 /// Metrics without those of jobs, whose names may be those of programs.

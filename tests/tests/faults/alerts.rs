@@ -177,6 +177,11 @@ fn alerts_are_raised_once_and_ended_once_whoever_is_killed() {
     let manager = Manager::start(&cluster, &url);
     let quiet = manager.alerts(&cluster, &["list"]);
     assert_eq!((quiet.code, quiet.stdout.trim()), (0, "no alerts"), "{quiet}");
+    // The manager tells lines of its own log.
+    let dir = manager.dir.display().to_string();
+    let told = cluster.brindle(&["log", "show", "--manager", &dir, "--level", "info"]);
+    assert!(told.ok() && told.stdout.lines().count() > 0, "{told}");
+    assert!(told.stdout.lines().all(|line| line.contains(" manager: ")), "{told}");
     // No agent works for the archive.
     let waiting = cluster.a().join("waiting");
     fs::write(&waiting, b"x").unwrap();

@@ -76,5 +76,6 @@ mod thrash;
 mod tiering;
 mod tiering_import;
 mod tiering_s3;
+mod trace;
 mod tree;
 mod work;

@@ -46,6 +46,9 @@ fn all_hosts_start_anew_one_after_the_other_under_load() {
         assert!(restarted.contains(&format!("{host}: serves again")), "{restarted}");
         let log = said(&cluster, host, "grep -c 'brindle serve starts' /var/lib/brindle/serve.log");
         assert_eq!(log, "2", "{host}");
+        // The last line before the program is replaced.
+        let stopped = said(&cluster, host, "grep -c 'msg=stopped$' /var/lib/brindle/serve.log");
+        assert_eq!(stopped, "1", "{host}");
     }
     assert_eq!(pids(), before, "whoever supervises them sees the same processes");
     work.goes_on();

@@ -47,6 +47,24 @@ fn logs_get_another_level_and_bundles_keep_names_to_themselves() {
         view["left_out"].as_u64().unwrap() > 0 && view["lines"][0]["targets"][0] == "dev-OST0000",
         "{view}"
     );
+
+    // Mounts are asked by their MDT; who may see their lines, and what a bundle keeps of them, is as for servers.
+    let shown = show(&["--mounts", "--level", "info", "-o", "json"]);
+    let view: serde_json::Value = serde_json::from_str(&shown.stdout).unwrap();
+    let lines = view["lines"].as_array().unwrap();
+    let mount = cluster.a().display().to_string();
+    assert!(shown.ok() && lines.iter().any(|line| line["mount"] == mount.as_str()), "{shown}");
+    assert!(lines.iter().any(|line| line["targets"][0] == "dev-OST0000"), "{shown}");
+    assert!(lines.is_sorted_by_key(|line| line["at"].as_str().unwrap().to_owned()), "{shown}");
+    let host = lines.iter().find(|line| line["mount"] == mount.as_str()).unwrap()["host"].as_str().unwrap();
+    let shown = show(&["--client", host, "--level", "info"]);
+    assert!(shown.ok() && shown.stdout.lines().count() > 0, "{shown}");
+    assert!(shown.stdout.lines().all(|line| line.contains(&format!(" {mount}: "))), "{shown}");
+    let unknown = show(&["--client", "no-such-host"]);
+    assert!(
+        !unknown.ok() && unknown.text.contains("no mount has a session from host no-such-host"),
+        "{unknown}"
+    );
     cluster.kill(&["ost0"]);
     let silent = show(&["--text", "no such text"]);
     assert_eq!(silent.code, 7, "{silent}");
@@ -76,6 +94,7 @@ fn logs_get_another_level_and_bundles_keep_names_to_themselves() {
             "notes.txt",
             "logs/ost0.log",
             "logs/servers.log",
+            "logs/mounts.log",
             "logs/client0.log",
             "metrics/mdt0.txt",
         ] {
@@ -87,5 +106,35 @@ fn logs_get_another_level_and_bundles_keep_names_to_themselves() {
         let again = cluster.brindle(&words);
         assert!(!again.ok() && again.text.contains("there is such a file already"), "{again}");
     }
+    cluster.assert_sound();
+}
+
+#[test]
+fn agents_tell_their_lines_to_administrators() {
+    let cluster = Cluster::up("agents", &Options { osts: 1, mounts: 1, archive: true, ..Options::default() });
+    let dir = cluster.dir().display().to_string();
+    let shown = cluster.brindle(&["log", "show", "--dir", &dir, "--mounts", "--level", "info", "-o", "json"]);
+    let view: serde_json::Value = serde_json::from_str(&shown.stdout).unwrap();
+    let lines = view["lines"].as_array().unwrap();
+    let of =
+        |start: &str| lines.iter().filter(|line| line["mount"].as_str().unwrap().starts_with(start)).count();
+    assert!(shown.ok() && of("agent of ") > 0 && of(&cluster.a().display().to_string()) > 0, "{shown}");
+    // Without the MDT the lines of the other servers are shown.
+    cluster.kill(&["mdt0"]);
+    let without = cluster.brindle(&["log", "show", "--dir", &dir, "--mounts", "--level", "info"]);
+    assert!(without.code == 7 && without.stdout.lines().count() > 0, "{without}");
+    assert!(without.text.contains("the list of mounts of dev-MDT0000 on "), "{without}");
+    cluster.start(&["mdt0"]);
+    // Another user gets none of them.
+    let program = cluster.outside().join("brindle");
+    fs::copy(brindle_tests::cluster::binary(), &program).unwrap();
+    let mgs = cluster.process("mgs").socket();
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=64001", "--regid=64001", "--clear-groups"]).arg(&program);
+    let denied =
+        command.args(["log", "show", "--mgs", &mgs, "--mounts", "--level", "info"]).output().unwrap();
+    let said = String::from_utf8_lossy(&denied.stderr);
+    assert!(!denied.status.success() && said.contains("administrator"), "{said}");
+    assert!(denied.stdout.is_empty(), "nothing is shown");
     cluster.assert_sound();
 }

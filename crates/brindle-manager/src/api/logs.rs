@@ -1,4 +1,4 @@
-//! The logs of all servers.
+//! The logs of servers, of mounts and agents, and of the manager.
 
 use std::sync::Arc;
 
@@ -12,6 +12,24 @@ use super::Call;
 /// Lines of each process, where nobody says how many.
 const LINES_DEFAULT: u32 = 200;
 
+/// Processes whose logs are asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Of {
+    /// Servers.
+    #[default]
+    Servers,
+    /// Mounts, agents of tiering, engines of policies.
+    Mounts,
+    /// The manager.
+    Manager,
+    /// All of them.
+    All,
+}
+
+/// Name of the manager in the lines of its log.
+const MANAGER: &str = "manager";
+
 /// Choice of lines of the logs.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -24,6 +42,9 @@ pub struct LogReq {
     /// Only lines of processes on this host; empty for all.
     #[serde(default)]
     pub host: String,
+    /// Processes: `servers`, `mounts` (with agents and policy engines), `manager` or `all`.
+    #[serde(default)]
+    pub of: Of,
     /// Most lines of each process, the newest; 200 if not given.
     pub lines: Option<u32>,
 }
@@ -36,12 +57,28 @@ pub async fn read(call: Arc<Call>, request: LogReq) -> Result<LogView> {
             .subject(request.level.clone())
             .next("error, warn, info, debug, trace")
     })?;
-    let managed = &call.manager.managed;
-    let (map, _) = managed.servers.map(&managed.place()?).await?;
-    let is_meant = |host: &str| request.host.is_empty() || request.host == host;
-    let targets: Vec<TargetId> =
-        map.targets.iter().filter(|entry| is_meant(entry.host())).map(|entry| entry.id).collect();
     let lines_max = request.lines.unwrap_or(LINES_DEFAULT);
     let query = Query { severity, text: request.text, lines_max };
-    Ok(logs::read(&managed.servers, &map, &targets, &query, &mut Read::default()).await)
+    let mut view = LogView::default();
+    let is_meant = |host: &str| request.host.is_empty() || request.host == host;
+    let here = brindle_host::name();
+    if matches!(request.of, Of::Manager | Of::All) && is_meant(&here) {
+        view.merge(logs::own(MANAGER, &here, &query)?);
+    }
+    if request.of == Of::Manager {
+        return Ok(view);
+    }
+    let managed = &call.manager.managed;
+    let (map, _) = managed.servers.map(&managed.place()?).await?;
+    let read = &mut Read::default();
+    if matches!(request.of, Of::Servers | Of::All) {
+        let targets: Vec<TargetId> =
+            map.targets.iter().filter(|entry| is_meant(entry.host())).map(|entry| entry.id).collect();
+        view.merge(logs::read(&managed.servers, &map, &targets, &query, read).await);
+    }
+    if matches!(request.of, Of::Mounts | Of::All) {
+        let mounts = logs::mounts(&managed.servers, &map, &request.host).await?;
+        view.merge(logs::read_mounts(&managed.servers, &map, &mounts, &query, read).await);
+    }
+    Ok(view)
 }

@@ -189,7 +189,8 @@ fn holds_no_numbers(op: Op) -> bool {
         Op::MdtShares | Op::OstShares | Op::WatchLimits | Op::ChangeLimit => false,
         Op::NodeRegister | Op::NodeOrder | Op::NodeSlices => false,
         Op::WatchDurability | Op::ChangeDurability => false,
-        Op::MdtLogLines | Op::OstLogLines | Op::MgsLogLines => false,
+        Op::MdtLogLines | Op::OstLogLines | Op::MgsLogLines | Op::LogLinesNotice => false,
+        Op::ListMounts | Op::MountLogLines | Op::MdtTrace | Op::OstTrace => false,
     }
 }
 

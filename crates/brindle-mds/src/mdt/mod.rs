@@ -20,6 +20,7 @@ use std::sync::{Arc, Weak};
 
 use brindle_kv::{DurabilityMode, LogPos};
 use brindle_net::latch::Latch;
+use brindle_net::trace::{Part, in_part};
 use brindle_stdx::Seams;
 use brindle_types::attr::Time;
 use brindle_types::{Change, Code, Fault, Ino, Pair, Result, SessionId};
@@ -410,25 +411,30 @@ impl Mdt {
     {
         match self.look(f) {
             Ok((out, pos)) => {
-                self.engine.wait_reply(pos).await?;
+                self.logged(pos).await?;
                 Ok(out)
             }
             Err(refusal) => {
-                self.engine.wait_reply(self.engine.last_pos()).await?;
+                self.logged(self.engine.last_pos()).await?;
                 Err(refusal)
             }
         }
     }
 
+    /// Waits until the log holds everything up to `pos`.
+    async fn logged(&self, pos: LogPos) -> Result<()> {
+        in_part(Part::Disk, self.engine.wait_reply(pos)).await
+    }
+
     /// Waits until everything acknowledged so far survives a power cut.
     pub async fn synced(&self) -> Result<()> {
-        self.engine.wait_synced(self.engine.last_pos()).await
+        in_part(Part::Disk, self.engine.wait_synced(self.engine.last_pos())).await
     }
 
     /// Waits as long as fsync must: like [`Mdt::synced`], but without a sync if the MDT is `scratch`.
     pub async fn synced_as_asked(&self) -> Result<()> {
         match self.engine.mode() {
-            DurabilityMode::Scratch => self.engine.wait_reply(self.engine.last_pos()).await,
+            DurabilityMode::Scratch => self.logged(self.engine.last_pos()).await,
             DurabilityMode::Relaxed | DurabilityMode::Sync => self.synced().await,
         }
     }
@@ -438,7 +444,7 @@ impl Mdt {
         let slot = match self.slots.enter(&self.engine, call).await {
             Ok(Entry::Run(slot)) => slot,
             Ok(Entry::Answered(body)) => {
-                return match self.engine.wait_reply(self.engine.last_pos()).await {
+                return match self.logged(self.engine.last_pos()).await {
                     Ok(()) => body,
                     Err(fault) => encode_body(&Err::<R, Fault>(fault)),
                 };
@@ -470,7 +476,7 @@ impl Mdt {
             reply::put(&mut changes, (call.session, call.slot), call.sequence, call.op, body);
             self.engine.append(changes)?
         };
-        self.engine.wait_reply(pos).await
+        self.logged(pos).await
     }
 
     async fn run<R, F>(&self, call: &Call, fence: Fence, row: Option<Row<R>>, mut f: F) -> Result<R>
@@ -479,16 +485,16 @@ impl Mdt {
         F: FnMut(&mut Txn<'_>) -> Step<R> + Send,
     {
         for _ in 0..RERUNS_MAX {
-            self.engine.admit().await?;
+            in_part(Part::Disk, self.engine.admit()).await?;
             let (event, told) = match self.attempt(call, fence, row, &mut f)? {
                 Attempt::Done(out, pos, notices) => {
-                    self.engine.wait_reply(pos).await?;
-                    ask::notify_all(self, notices).await?;
+                    self.logged(pos).await?;
+                    in_part(Part::Others, ask::notify_all(self, notices)).await?;
                     return Ok(out);
                 }
                 Attempt::Wait(event, told) => (event, told),
                 Attempt::First(side_task) => {
-                    ask::run(self, side_task).await?;
+                    in_part(Part::Others, ask::run(self, side_task)).await?;
                     continue;
                 }
             };
@@ -586,7 +592,7 @@ impl Mdt {
     async fn wait_event(&self, what: &'static str, event: Event, told: oneshot::Receiver<()>) {
         let _listed = self.waits.enter(what, || format!("{event:?}"));
         // The sender is dropped, not used: both outcomes mean that it happened.
-        let _ = told.await;
+        let _ = in_part(Part::Others, told).await;
     }
 }
 

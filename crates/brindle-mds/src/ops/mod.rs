@@ -22,6 +22,7 @@ pub mod lookup;
 pub mod migrate;
 pub mod mkdir;
 pub mod mknod;
+pub mod mount_logs;
 pub mod note_access;
 pub mod open;
 pub mod open_ahead;

@@ -25,13 +25,16 @@ use crate::{admission, attrs};
 const GIVE_UP: Duration = Duration::from_millis(30);
 
 /// Operations that are answered in front of the dispatch: sessions, status, and members.
-const ELSEWHERE: [Op; 12] = [
+const ELSEWHERE: [Op; 15] = [
     Op::SessionOpen,
     Op::SessionClose,
     Op::TargetInfo,
     Op::MdtUsage,
     Op::MdtLogLevel,
     Op::MdtLogLines,
+    Op::ListMounts,
+    Op::MountLogLines,
+    Op::MdtTrace,
     Op::MdtShares,
     Op::MemberAttach,
     Op::MemberLease,

@@ -15,6 +15,7 @@ mod hostile;
 mod hsm;
 mod leases;
 mod model;
+mod mount_logs;
 mod moves;
 mod once;
 mod open_ahead;

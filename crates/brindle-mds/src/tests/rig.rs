@@ -11,6 +11,7 @@ use brindle_stdx::{BoxFuture, Seams};
 use brindle_types::attr::Time;
 use brindle_types::{Attr, Code, Fault, Ino, ObjectId, Pair, Result, SessionId};
 use brindle_wire::frame::{Frame, Header, decode_body, decode_reply, encode_body};
+use brindle_wire::log_lines::{LogLine, LogLinesNotice, LogLinesResp};
 use brindle_wire::mds::Empty;
 use brindle_wire::mds::create::{CreateReq, CreateResp};
 use brindle_wire::mds::open::Access;
@@ -85,6 +86,19 @@ impl Notifier for Clients {
                 let ino = decode_body::<ClosedNotice>(&body).expect("decodes").ino;
                 self.asked.lock().push((session, op, ino));
                 return Box::pin(std::future::ready(Ok(encode_body(&Ok::<_, Fault>(ClosedAck {})))));
+            }
+            Op::LogLinesNotice => {
+                let LogLinesNotice(request) = decode_body(&body).expect("decodes");
+                self.asked.lock().push((session, op, Ino(request.after)));
+                let line = LogLine { number: request.after + 1, text: format!("a line of {session}") };
+                let answer = LogLinesResp {
+                    process: 7,
+                    first: 1,
+                    next: request.after + 2,
+                    left_out: 0,
+                    lines: vec![line],
+                };
+                return Box::pin(std::future::ready(Ok(encode_body(&Ok::<_, Fault>(answer)))));
             }
             other => panic!("{other:?} is no notice"),
         };

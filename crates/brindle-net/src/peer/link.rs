@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use brindle_stdx::BoxFuture;
 use brindle_types::{Code, Fault, Nid};
@@ -236,6 +236,8 @@ fn new_link(inner: &Inner, nid: &Nid, hello: HelloReply) -> Arc<Link> {
         down: Latch::default(),
         busy: Notify::new(),
         received: AtomicU64::new(0),
+        is_measured: AtomicBool::new(false),
+        network_us: AtomicU32::new(0),
         wrong_since: Mutex::new(None),
     })
 }

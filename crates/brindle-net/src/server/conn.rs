@@ -9,7 +9,7 @@ use brindle_types::attr::Time;
 use brindle_types::{Code, Fault, Nid};
 use brindle_wire::Op;
 use brindle_wire::earlier::Part;
-use brindle_wire::frame::{Frame, Header, Kind, Priority, decode_body, encode_body};
+use brindle_wire::frame::{FLAG_TRACED, Frame, Header, Kind, Priority, decode_body, encode_body};
 use brindle_wire::job::JobTag;
 use brindle_wire::version::{self, FEATURE_JOB, FEATURES, Hello, HelloReply};
 use parking_lot::Mutex;
@@ -22,7 +22,7 @@ use crate::outbox::{Outbox, Outgoing};
 use crate::peer::{BYTES_UNIT, HELLO_TIMEOUT_MS, HIGH_REQUESTS_MAX, NOTIFIES_MAX, bytes_units};
 use crate::transport::{Caller, Connection, FrameRx, FrameTx};
 use crate::usage::{self, Cost};
-use crate::{NetError, SOFTWARE, job};
+use crate::{NetError, SOFTWARE, job, trace};
 
 /// Longest time for the last message to a bad peer.
 const LAST_WORDS_MS: u64 = 1_000;
@@ -165,6 +165,7 @@ fn welcome(shared: &Shared, (peer, caller): (&Nid, &Caller), first: Frame) -> Re
         next_xid: AtomicU64::new(1),
         down: Latch::default(),
         usage: shared.usage.clone(),
+        tracer: shared.tracer.clone(),
         fair: shared.fair.clone(),
         protocols: shared.protocols,
         releases: shared.releases.clone(),
@@ -257,14 +258,18 @@ fn start(
         }
     };
     let bytes = usage::known_bytes(op, &frame);
+    let arrived = shared.tracer.is_on().then(|| shared.seams.now());
     let (serving, asking) = (shared.clone(), conn.clone());
     let work = async move {
         let (shared, conn) = (serving, asking);
         let (service, seams) = (shared.service.clone(), &shared.seams);
         let began = seams.now();
         let written_bytes = op.map_or(0, |op| usage::written_bytes(op, &frame));
+        let caller = (&conn.principal, job.as_ref());
+        let traced = arrived.zip(op).and_then(|(at, op)| shared.tracer.begin(caller, op, &frame, at));
+        let spans = traced.as_ref().map(|traced| traced.spans());
         // Requests to other servers count for the same job.
-        let serving = job::with(job, service.request(conn.clone(), frame));
+        let serving = job::with_spans(job, spans, service.request(conn.clone(), frame));
         let (answer, worked_micros) = match op.is_some_and(usage::waits_for_others) {
             true => usage::timed(seams, serving).await,
             false => (serving.await, seams.now().0.saturating_sub(began.0) / 1_000),
@@ -274,17 +279,23 @@ fn start(
             return;
         }
         let read_bytes = op.map_or(0, |op| usage::read_bytes(op, &answer));
+        let code = traced.as_ref().map_or(0, |_| trace::code_of(&answer));
         let mut reply = checked(answer, &header, &conn);
         reply.header.job_key = wall_ns(seams);
+        if let Some(arrived) = arrived {
+            let micros = seams.now().0.saturating_sub(arrived.0) / 1_000;
+            reply.header.flags |= FLAG_TRACED;
+            reply.header.queued_us = u32::try_from(micros).unwrap_or(u32::MAX);
+        }
         if let Some(op) = op {
             if let (Some(fair), Op::InlineRead) = (&shared.fair, op) {
                 fair.pay(&fair_request(&conn, Some(op), job.as_ref(), read_bytes));
             }
-            conn.usage.charge(
-                &conn.principal,
-                job.as_ref(),
-                Cost { op, read_bytes, written_bytes, micros: worked_micros },
-            );
+            let cost = Cost { op, read_bytes, written_bytes, micros: worked_micros };
+            conn.usage.charge(&conn.principal, job.as_ref(), cost);
+            if let Some(traced) = traced {
+                shared.tracer.end(caller, *traced, cost, code);
+            }
         }
         conn.send(reply, credits);
     };

@@ -5,8 +5,9 @@ use std::sync::atomic::Ordering;
 
 use brindle_types::{Code, Fault};
 use brindle_wire::Op;
-use brindle_wire::frame::{BODY_MAX, Frame, Header, Kind, Priority, decode_reply, encode_body};
+use brindle_wire::frame::{BODY_MAX, FLAG_TRACED, Frame, Header, Kind, Priority, decode_reply, encode_body};
 use brindle_wire::job::{JobTag, UsageBy, UsageReq, UsageRow};
+use brindle_wire::trace::{TraceFilter, TraceReq};
 use brindle_wire::version::{FEATURES, Hello, HelloReply, PeerKind, Versions};
 use bytes::Bytes;
 
@@ -309,5 +310,31 @@ fn a_client_of_the_release_before_is_understood() {
             let reply = connection.rx.recv().await.expect("a reply");
             assert_eq!(&reply.body[..], b"body", "{features:x}");
         }
+    });
+}
+
+/// Callers measure the network only while the server makes traces; each request tells of the one before it.
+#[test]
+fn requests_tell_their_time_on_the_network_while_a_trace_runs() {
+    run(async || {
+        let setup = Setup::start(ServerConfig::default()).await;
+        let peer = setup.peer();
+        let ask = |ends| {
+            let asked = TraceReq { trace: 1, filter: TraceFilter::default(), ends };
+            setup.server.tracer().answer(&asked).expect("answered").records
+        };
+        let call = async || peer.call(request(Op::Getattr as u16, "x")).await.expect("answered").header;
+        assert_eq!(call().await.flags & FLAG_TRACED, 0, "no trace runs");
+        assert!(ask(false).is_empty());
+        // The first answer says that a trace runs, the second is measured, the third request tells how long that one was.
+        for _ in 0..3 {
+            assert_ne!(call().await.flags & FLAG_TRACED, 0);
+        }
+        let records = ask(true);
+        assert_eq!(records.len(), 3, "{records:?}");
+        assert!(records.iter().all(|record| record.op == Op::Getattr as u16), "{records:?}");
+        assert!(records[..2].iter().all(|record| record.network_us == 0), "{records:?}");
+        assert!(records[2].network_us > 0, "{records:?}");
+        assert_eq!(call().await.flags & FLAG_TRACED, 0, "the trace has ended");
     });
 }

@@ -20,6 +20,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use brindle_net::ServerConn;
+use brindle_net::trace::{Part, in_part};
 use brindle_objects::format::OBJECT_LEN_MAX;
 use brindle_objects::slots::{Enter, Line, SlotKey, Turn};
 use brindle_objects::{ALL, Changed, ObjectStore};
@@ -122,11 +123,11 @@ where
     };
     // A session that was ended while the request waited for its turn.
     oss.store.check_session(header.session, header.session_epoch)?;
-    let made = async {
+    let made = in_part(Part::Disk, async {
         let changed = change(&oss.store, &mut turn).await?;
         oss.store.sync_before_reply(object, changed.boot_term).await?;
         Ok(changed)
-    };
+    });
     let made = match &oss.replica {
         None => made.await,
         // Boxed, so that futures of an OST without copies stay small.
@@ -169,7 +170,7 @@ async fn record(
         let short = stored(&ChangeResp { marks: Marks::Unknown, ..answer.clone() });
         earlier::store(level, op, &short).unwrap_or_else(|fault| encode_body(&Err::<(), Fault>(fault)))
     };
-    oss.store.record_reply(turn, &whole, short).await
+    in_part(Part::Disk, oss.store.record_reply(turn, &whole, short)).await
 }
 
 /// Operation of a request that was admitted.

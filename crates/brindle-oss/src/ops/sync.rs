@@ -1,5 +1,6 @@
 //! sync_objects.
 
+use brindle_net::trace::{Part, in_part};
 use brindle_objects::sync::Synced;
 use brindle_types::{Code, Fault, ObjectId, Result};
 use brindle_wire::mgs::durability::Mode;
@@ -12,10 +13,13 @@ use crate::service::Oss;
 
 /// Makes objects durable on all members.
 async fn everywhere(oss: &Oss, objects: &[ObjectId]) -> Result<Synced> {
-    match &oss.replica {
-        None => oss.store.sync(objects).await,
-        Some(replica) => Box::pin(replica.sync(oss, objects)).await,
-    }
+    let syncing = async {
+        match &oss.replica {
+            None => oss.store.sync(objects).await,
+            Some(replica) => Box::pin(replica.sync(oss, objects)).await,
+        }
+    };
+    in_part(Part::Disk, syncing).await
 }
 
 /// The last step before a change is answered: where the OST is `sync`, the object is durable on all members.

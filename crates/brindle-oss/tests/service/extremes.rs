@@ -100,6 +100,7 @@ fn no_number_in_a_message_ends_an_ost() {
             ReplicaListReq, ReplicaReadReq, ReplicaVerifyReq, ReplicaScrubReq, ScrubReq,
             brindle_wire::job::OstUsageReq, brindle_wire::job::OstSharesReq,
             brindle_wire::log_level::OstLogLevelReq, brindle_wire::log_lines::OstLogLinesReq,
+            brindle_wire::trace::OstTraceReq,
             // Fences sessions of the operations before.
             FenceSessionReq,
         );

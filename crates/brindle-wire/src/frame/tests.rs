@@ -27,6 +27,8 @@ fn sample() -> Header {
         bulk_crc: 0xf5f6_f7f8,
         cache_updates_len: 0,
         fences_version: 0,
+        queued_us: 0,
+        network_us: 0,
     }
 }
 

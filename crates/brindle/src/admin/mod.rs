@@ -20,4 +20,5 @@ pub mod target_scrub;
 pub mod target_set;
 pub mod target_shared;
 pub mod top;
+pub mod trace;
 pub mod why;

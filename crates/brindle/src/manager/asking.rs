@@ -1,6 +1,6 @@
 //! Commands that ask the manager of this host, over its local socket.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use brindle_manager::web::local;
 use brindle_stdx::Timestamp;
@@ -21,6 +21,11 @@ pub struct ManagerArgs {
 }
 
 impl ManagerArgs {
+    /// The manager of a directory.
+    pub fn of(dir: &Path) -> ManagerArgs {
+        ManagerArgs { manager: dir.to_owned() }
+    }
+
     /// The manager's answer to a request below `/api/v1`, or its refusal.
     pub fn ask<A: DeserializeOwned>(&self, method: &str, path: &str, body: &impl Serialize) -> Result<A> {
         let method = method.parse().map_err(|_| Fault::new(Code::Bug).why("no method of HTTP"))?;

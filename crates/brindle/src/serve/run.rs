@@ -115,6 +115,8 @@ fn start_anew(command_line: &[std::ffi::OsString]) -> Result<Done> {
     if let Some(name) = words.next() {
         command.arg0(name);
     }
+    // The queue of the log ends with this program: the last line is the one that says why.
+    brindle_telemetry::log::flush();
     Err(failed(&command.args(words).exec()))
 }
 
