@@ -57,7 +57,8 @@ fn is_refusal(fault: &Fault) -> bool {
     matches!(fault.code, Code::StaleAttempt | Code::ChangedMeanwhile | Code::InvalidArgument)
 }
 
-fn root() -> Cred {
+/// Credentials of an agent.
+pub(crate) fn root() -> Cred {
     Cred::default()
 }
 
@@ -158,7 +159,13 @@ impl Agent {
     }
 
     fn copier<'a>(&'a self, entered: &'a Entered) -> Copier<'a> {
-        Copier { client: &self.client, archive: &self.archive, pace: &self.pace, attempt: &entered.attempt }
+        Copier {
+            client: &self.client,
+            archive: &self.archive,
+            pace: &self.pace,
+            attempt: &entered.attempt,
+            agent: self.number,
+        }
     }
 
     async fn archive(&self, work: &HsmWork, entered: &Entered) -> Result<()> {

@@ -152,7 +152,7 @@ fn users_and_damage(cluster: &Cluster, (path, data): &(PathBuf, Vec<u8>)) {
 }
 
 /// Files below a directory whose names begin with this; without manifests.
-fn find(dir: &Path, name: &str) -> Vec<PathBuf> {
+pub fn find(dir: &Path, name: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).unwrap().map(Result::unwrap) {
         let kind = entry.file_type().unwrap();
@@ -171,7 +171,7 @@ fn find(dir: &Path, name: &str) -> Vec<PathBuf> {
 pub struct Agent(Child);
 
 impl Agent {
-    fn start(cluster: &Cluster, bytes_per_sec: u64) -> Agent {
+    pub fn start(cluster: &Cluster, bytes_per_sec: u64) -> Agent {
         fs::create_dir_all(cluster.archive()).unwrap();
         let backend = format!("--backend=posix:{}", cluster.archive().display());
         Agent::start_with(cluster, bytes_per_sec, &[backend])
