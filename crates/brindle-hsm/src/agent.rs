@@ -139,9 +139,10 @@ impl Agent {
     async fn work(&self, work: &HsmWork) {
         let entered = self.attempts.enter(HsmAttempt { ino: work.ino, attempt: work.attempt });
         let done = match work.kind {
-            HsmKind::Archive => self.archive(work, &entered).await,
-            HsmKind::Restore => self.restore(work, &entered).await,
-            HsmKind::Remove => self.remove(work).await,
+            // In boxes of their own: each is large, and one at a time goes on.
+            HsmKind::Archive => Box::pin(self.archive(work, &entered)).await,
+            HsmKind::Restore => Box::pin(self.restore(work, &entered)).await,
+            HsmKind::Remove => Box::pin(self.remove(work)).await,
         };
         let fid = work.ino.fid();
         match done {

@@ -31,7 +31,7 @@ impl Order {
     }
 
     /// Gives out the next extent to fetch; each once.
-    pub fn next(&mut self) -> Option<u64> {
+    pub fn give_next(&mut self) -> Option<u64> {
         while let Some(extent) = self.wanted.pop_front() {
             if extent < self.count && !self.given.has(extent) {
                 return Some(self.give(extent));
@@ -71,14 +71,14 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn all(order: &mut Order) -> Vec<u64> {
-        std::iter::from_fn(|| order.next()).collect()
+        std::iter::from_fn(|| order.give_next()).collect()
     }
 
     #[test]
     fn extents_come_in_the_order_of_the_file_if_nobody_waits() {
         let mut order = Order::new(5 * MIB - 1);
         assert_eq!(all(&mut order), [0, 1, 2, 3, 4]);
-        assert_eq!(order.next(), None);
+        assert_eq!(order.give_next(), None);
         assert!(order.here().is_empty(), "nothing has come yet");
         order.is_here(3);
         assert!(order.here().has(3) && order.here().len() == 1);
@@ -87,10 +87,10 @@ mod tests {
     #[test]
     fn what_readers_wait_for_comes_first_and_what_lies_behind_it_next() {
         let mut order = Order::new(8 * MIB);
-        assert_eq!(order.next(), Some(0));
+        assert_eq!(order.give_next(), Some(0));
         order.want(vec![6, 0, 99, 3]);
-        assert_eq!((order.next(), order.next()), (Some(6), Some(3)), "0 was given out, 99 is none");
-        assert_eq!(order.next(), Some(4), "the last reader goes on there");
+        assert_eq!((order.give_next(), order.give_next()), (Some(6), Some(3)), "0 was given out, 99 is none");
+        assert_eq!(order.give_next(), Some(4), "the last reader goes on there");
         order.want(vec![7]);
         assert_eq!(all(&mut order), [7, 1, 2, 5], "and then the rest, each once");
     }

@@ -60,8 +60,8 @@ impl Copier<'_> {
             order: Mutex::new(Order::new(copy.size_bytes)),
         };
         let filled = match &sums {
-            Some(sums) => self.attempt.until(self.fill_by_extents(&restore, sums)).await,
-            None => self.attempt.until(self.fill(&restore)).await,
+            Some(sums) => self.attempt.until(Box::pin(self.fill_by_extents(&restore, sums))).await,
+            None => self.attempt.until(Box::pin(self.fill(&restore))).await,
         };
         match filled {
             Ok(()) => Ok((made.attr.ino, made.handle)),
@@ -97,8 +97,8 @@ impl Copier<'_> {
 
     /// Copies extents, those first that readers wait for, and tells the MDT of them meanwhile.
     async fn fill_by_extents(&self, restore: &Restore<'_>, sums: &Sums) -> Result<()> {
-        let filling = std::pin::pin!(self.fetch_all(restore, sums));
-        let telling = std::pin::pin!(self.tell_often(restore));
+        let filling = Box::pin(self.fetch_all(restore, sums));
+        let telling = Box::pin(self.tell_often(restore));
         let end = match select(filling, telling).await {
             Either::Left((end, _)) => end?,
             Either::Right((fault, _)) => return Err(fault),
@@ -116,7 +116,7 @@ impl Copier<'_> {
         // Which extent it is to be is decided when its turn has come: a reader may have come meanwhile.
         let fetch = |_: u64| async move {
             self.pace.wait(self.client.seams(), len).await;
-            let next = restore.order.lock().next();
+            let next = restore.order.lock().give_next();
             match next {
                 Some(extent) => self.fetch(restore, sums, extent).await,
                 None => Ok(0),

@@ -54,7 +54,7 @@ impl Client {
                 done => return done,
             }
             if self.config.switches.recall && reads_only(access) {
-                match self.open_restoring(ctx, ino, access).await {
+                match Box::pin(self.open_restoring(ctx, ino, access)).await {
                     // An MDT of an earlier release, which waits for the whole file.
                     Err(fault) if fault.code == Code::UnknownOp => {}
                     done => return done,

@@ -130,7 +130,7 @@ impl Client {
                 self.flush_behind_under(inode, &range).await;
             }
             if self.is_restoring(inode)
-                && let Some(pieces) = self.read_restored(ctx, inode, range.clone()).await?
+                && let Some(pieces) = Box::pin(self.read_restored(ctx, inode, range.clone())).await?
             {
                 return Ok(pieces);
             }
