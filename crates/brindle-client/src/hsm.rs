@@ -4,7 +4,8 @@ use brindle_types::{Code, Fault, Ino, Result};
 use brindle_wire::Message;
 use brindle_wire::mds::getattr::GetattrReq;
 use brindle_wire::mds::hsm::{
-    HsmActReq, HsmDoneReq, HsmExtentsReq, HsmImportReq, HsmProgressReq, HsmRecallReq, HsmRecallResp, HsmStateReq, HsmTakeReq,
+    HsmActReq, HsmDoneReq, HsmExtentsReq, HsmImportReq, HsmProgressReq, HsmRecallReq, HsmRecallResp,
+    HsmStateReq, HsmTakeReq,
 };
 use brindle_wire::mds::note_access::NoteAccessReq;
 use brindle_wire::mds::path::PathOfReq;

@@ -122,9 +122,8 @@ impl Copier<'_> {
                 None => Ok(0),
             }
         };
-        let mut fetches = stream::iter(0..Extents::count_of(size_bytes))
-            .map(fetch)
-            .buffer_unordered(to_usize(at_once));
+        let mut fetches =
+            stream::iter(0..Extents::count_of(size_bytes)).map(fetch).buffer_unordered(to_usize(at_once));
         let mut end = 0;
         while let Some(fetched) = fetches.try_next().await? {
             end = end.max(fetched);
@@ -145,9 +144,8 @@ impl Copier<'_> {
             end = end.max(self.put(restore.handle, start + within, &data).await?);
         }
         if !check.is_good() {
-            let why = format!(
-                "its bytes {start} to {stop} are not those that were archived: the checksum differs"
-            );
+            let why =
+                format!("its bytes {start} to {stop} are not those that were archived: the checksum differs");
             return Err(damaged(restore.source, why));
         }
         restore.order.lock().is_here(extent);
@@ -172,8 +170,7 @@ impl Copier<'_> {
     async fn finish(&self, restore: &Restore<'_>, end: u64) -> Result<()> {
         let size_bytes = restore.copy.size_bytes;
         if end < size_bytes {
-            let set =
-                SetAttr { size_bytes: Some(size_bytes), handle: restore.handle, ..SetAttr::default() };
+            let set = SetAttr { size_bytes: Some(size_bytes), handle: restore.handle, ..SetAttr::default() };
             self.client.setattr(&Ctx::root(), restore.to, set).await?;
         }
         self.client.fsync(restore.handle).await

@@ -15,7 +15,9 @@ use std::sync::Arc;
 use brindle_net::Limits;
 use brindle_types::{Code, Fault, Ino, Result, SessionId};
 use brindle_wire::frame::{decode_body, encode_body};
-use brindle_wire::mds::hsm::{HsmActReq, HsmAsk, HsmOpenReq, HsmReadReq, HsmRecallReq, HsmSetReq, HsmStateReq};
+use brindle_wire::mds::hsm::{
+    HsmActReq, HsmAsk, HsmOpenReq, HsmReadReq, HsmRecallReq, HsmSetReq, HsmStateReq,
+};
 use brindle_wire::mds::lock::{CancelLockReq, GetLockReq, LockKind, SetLockReq};
 use brindle_wire::mds::project::ProjectGetReq;
 use brindle_wire::mds::quota::QuotaSubject;
@@ -405,10 +407,9 @@ impl Request<'_> {
                 |req: &mut HsmOpenReq| self.open_as_it_may(&mut req.open),
                 |req, by| may_open(&req.open, by),
             ),
-            Op::HsmRead => self.reads_as(
-                |req: &mut HsmReadReq| &mut req.cred,
-                |req, by| by.holds_for_reading(req.ino),
-            ),
+            Op::HsmRead => {
+                self.reads_as(|req: &mut HsmReadReq| &mut req.cred, |req, by| by.holds_for_reading(req.ino))
+            }
             Op::HsmAct => self.reads_as(
                 |req: &mut HsmActReq| &mut req.cred,
                 |req, by| match req.ask {

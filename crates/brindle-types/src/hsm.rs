@@ -60,7 +60,7 @@ impl Extents {
     pub fn of_bits(size_bytes: u64, bits: &[u8]) -> Option<Extents> {
         let count = Extents::count_of(size_bytes);
         let is_whole = bits.len() as u64 == count.div_ceil(8);
-        let beyond = count % 8 != 0 && bits.last().is_some_and(|last| last >> (count % 8) != 0);
+        let beyond = !count.is_multiple_of(8) && bits.last().is_some_and(|last| last >> (count % 8) != 0);
         (is_whole && !beyond).then(|| Extents { size_bytes, bits: bits.to_vec() })
     }
 

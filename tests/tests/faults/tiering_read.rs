@@ -12,11 +12,14 @@ use brindle_tests::maps::Map;
 use brindle_tests::{bytes, same_bytes};
 
 use crate::dice::seed;
-use crate::tiering::{ARCHIVED, Agent, FAST, RELEASED, SLOW, action, archive, find, release, state, text, wait};
+use crate::tiering::{
+    ARCHIVED, Agent, FAST, RELEASED, SLOW, action, archive, find, release, state, text, wait,
+};
 
 const MIB: usize = 1 << 20;
-/// At 4 MB a second, many times longer than a reader may wait for its part.
+/// At 1 MB a second, many times longer than a reader may wait for its part.
 const SIZE_BYTES: usize = 48 * MIB;
+const VERY_SLOW: u64 = SLOW / 4;
 /// Readers of one file.
 const READERS: usize = 100;
 
@@ -48,7 +51,7 @@ fn readers_go_on_while_most_of_the_file_is_still_coming() {
     seed("tiering_read");
     let cluster = Cluster::up("tiering_read", &Options { osts: 2, ..Options::default() });
     let (path, data) = released(&cluster, SIZE_BYTES);
-    let slow = Agent::start(&cluster, SLOW);
+    let slow = Agent::start(&cluster, VERY_SLOW);
     let file = File::open(cluster.b().join("long")).unwrap();
     let is_coming = |what: &str| {
         assert_eq!(state(&cluster, &path), RELEASED, "{what}");
@@ -81,7 +84,7 @@ fn readers_go_on_while_most_of_the_file_is_still_coming() {
         }
         ready.wait();
         drop(slow);
-        let _fast = Agent::start(&cluster, 4 * SLOW);
+        let _fast = Agent::start(&cluster, FAST);
         same_bytes(&fs::read(&path).unwrap(), &data, "all of it");
         wait("all of it is here", || state(&cluster, &path) == ARCHIVED);
         let dir = format!("--dir={}", cluster.dir().display());

@@ -19,10 +19,10 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 
 use super::{RPC_BYTES_MAX, Tries, try_gather};
-use crate::{Client, Ctx};
 use crate::handles::Handle;
 use crate::inodes::{Hold, Inode, LayoutSnapshot, ReadGuard};
 use crate::readahead::{Coming, Fetched, ReadState, Reader};
+use crate::{Client, Ctx};
 
 /// Zeros that holes are read from.
 static ZEROS: [u8; 256 << 10] = [0; 256 << 10];

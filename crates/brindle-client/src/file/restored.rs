@@ -21,6 +21,11 @@ const TRIES_MAX: u32 = 16;
 /// Pause before the MDT is asked again after that.
 const PAUSE_MS: u64 = 50;
 
+/// Most reads of released files that wait at the MDT at once; each takes a credit of the connection. Further reads ask again and again.
+pub(crate) const WAITS_MAX: usize = 64;
+/// Interval at which such reads ask again.
+const ASK_EVERY_MS: u64 = 100;
+
 /// Bytes that came from the objects of a restore.
 enum Fetched {
     /// All of them.
@@ -37,7 +42,7 @@ impl Client {
 
     /// Notes that the file is released. The first answer of the MDT says which restore is waited for.
     pub(super) fn begins_restoring(&self, inode: &Inode) {
-        inode.lock().restoring = Some(Pair::ZERO);
+        inode.lock().restoring.get_or_insert(Pair::ZERO);
     }
 
     /// Reads a range of a released file, as soon as it is here; `None` if the whole file is.
@@ -65,7 +70,9 @@ impl Client {
             match self.fetch_restored(part, range.clone()).await {
                 Ok(Fetched::Whole(pieces)) => return Ok(Some(pieces)),
                 Ok(Fetched::WithHoles(pieces)) => with_holes = Some((attempt, pieces)),
-                Err(fault) if matches!(fault.code, Code::StaleLayout | Code::ObjectMissing) && tries < TRIES_MAX => {
+                Err(fault)
+                    if matches!(fault.code, Code::StaleLayout | Code::ObjectMissing) && tries < TRIES_MAX =>
+                {
                     tries += 1;
                     self.seams.sleep_ms(PAUSE_MS).await;
                 }
@@ -75,20 +82,26 @@ impl Client {
     }
 
     /// Waits until a range is here; `None` if the whole file is.
-    async fn ask_restored(&self, ctx: &Ctx, inode: &Inode, range: &Range<u64>) -> Result<Option<HsmPart>, Fault> {
+    async fn ask_restored(
+        &self,
+        ctx: &Ctx,
+        inode: &Inode,
+        range: &Range<u64>,
+    ) -> Result<Option<HsmPart>, Fault> {
         loop {
+            let place = self.restore_waits.try_acquire().ok();
             let waits_for = inode.lock().restoring.filter(|cookie| *cookie != Pair::ZERO);
             let request = HsmReadReq {
                 ino: inode.ino,
                 offset: range.start,
                 len_bytes: range.end - range.start,
+                waits: place.is_some(),
                 waits_for,
                 cred: ctx.cred.clone(),
             };
             // An interrupted caller leaves; the restore goes on.
-            let Some(answer) = ctx.cancel.until(self.mds.ask(&request)).await else {
-                return Err(Fault::new(Code::Interrupted));
-            };
+            let interrupted = || Fault::new(Code::Interrupted);
+            let answer = ctx.cancel.until(self.mds.ask(&request)).await.ok_or_else(interrupted)?;
             match answer? {
                 HsmReadResp::Here => {
                     let mut state = inode.lock();
@@ -102,6 +115,10 @@ impl Client {
                     inode.lock().restoring = Some(part.cookie);
                     return Ok(Some(part));
                 }
+            }
+            if place.is_none() {
+                let pause = self.seams.sleep_ms(ASK_EVERY_MS);
+                ctx.cancel.until(pause).await.ok_or_else(interrupted)?;
             }
         }
     }

@@ -8,8 +8,8 @@ use brindle_types::{Code, Fault, ObjectId, Stripe};
 use brindle_wire::oss::seek::SeekReq;
 
 use super::{Tries, try_gather};
-use crate::{Client, Ctx};
 use crate::inodes::{Inode, LayoutSnapshot};
+use crate::{Client, Ctx};
 
 /// First data (or hole) at or after `from`, which is below `size_bytes`, in a file whose first bytes these are and that has only a
 /// hole behind them. A block of zeros is a hole.

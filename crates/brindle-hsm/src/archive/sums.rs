@@ -111,7 +111,12 @@ impl Summing {
     /// Begins, for a file of this size.
     pub fn new(size_bytes: u64) -> Summing {
         let extent_bytes = extent_bytes(size_bytes);
-        Summing { extent_bytes, has_one: size_bytes <= extent_bytes, hasher: Hasher::new(), values: Vec::new() }
+        Summing {
+            extent_bytes,
+            has_one: size_bytes <= extent_bytes,
+            hasher: Hasher::new(),
+            values: Vec::new(),
+        }
     }
 
     /// Takes the next bytes of the file.
@@ -166,7 +171,8 @@ mod tests {
     #[test]
     fn the_checksum_of_the_whole_is_that_of_blake3_whatever_the_number_of_extents() {
         let data = bytes(9 * MIB + 17);
-        let lens = [0, 1, MIB - 1, MIB, MIB + 1, 2 * MIB, 3 * MIB, 4 * MIB + 1, 5 * MIB, 8 * MIB, 9 * MIB + 17];
+        let lens =
+            [0, 1, MIB - 1, MIB, MIB + 1, 2 * MIB, 3 * MIB, 4 * MIB + 1, 5 * MIB, 8 * MIB, 9 * MIB + 17];
         for len in lens {
             let data = &data[..len];
             for step in [MIB, 700_001] {

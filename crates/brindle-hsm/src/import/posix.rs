@@ -263,7 +263,6 @@ fn manifest_of(copy: &Path, meta: &Metadata) -> Result<Option<PathBuf>> {
     look().map_err(|e| failed("cannot list", dir, &e))
 }
 
-
 /// The extended attributes of a copy that belong to its file: those of users, and ACLs. All other attributes belong to the file system that
 /// holds the archive.
 fn xattrs(copy: &Path) -> Result<Vec<Xattr>> {

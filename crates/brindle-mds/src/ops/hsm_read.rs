@@ -20,6 +20,9 @@ const READ_WAIT_MS: u64 = 5_000;
 pub async fn handle_read(mdt: &Mdt, call: &Call, req: HsmReadReq) -> Result<HsmReadResp> {
     let seen = mdt.step(call, |t| look(t, &req, req.waits_for)).await?;
     let HsmReadResp::Waiting(cookie) = seen else { return Ok(seen) };
+    if !req.waits {
+        return Ok(seen);
+    }
     let waiting = mdt.step(call, |t| {
         let found = part(t, &req)?;
         match found.is_none() && t.live().hsm.actions.contains_key(&req.ino) {

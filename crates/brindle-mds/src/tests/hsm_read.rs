@@ -41,7 +41,7 @@ async fn hsm_open(rig: &Rig, ino: Ino, handle: u64, access: Access) -> Result<Op
 }
 
 async fn read(rig: &Rig, ino: Ino, offset: u64, waits_for: Option<Pair>) -> HsmReadResp {
-    let request = HsmReadReq { ino, offset, len_bytes: 10, waits_for, cred: user(OWNER) };
+    let request = HsmReadReq { ino, offset, len_bytes: 10, waits: true, waits_for, cred: user(OWNER) };
     rig.ask(A, request).await.expect("answered")
 }
 
@@ -81,6 +81,10 @@ fn readers_get_each_extent_as_it_comes_and_what_they_wait_for_is_told_in_their_o
         assert_eq!((opened.attr.size_bytes, opened.grant.mode), (3 * MIB, OpenMode::Cached));
         assert_eq!(opened.grant.inline, None, "its bytes are not those of an empty file");
         hsm_open(&rig, ino, 2, RO).await.expect("once more");
+        let at_once =
+            HsmReadReq { ino, offset: 0, len_bytes: 1, waits: false, waits_for: None, cred: root() };
+        let asked = rig.ask(A, at_once).await.expect("answered");
+        assert!(matches!(asked, HsmReadResp::Waiting(_)), "without a wait: {asked:?}");
         let inline = rig.ask(A, InlineReadReq { ino }).await;
         assert_eq!(code(inline), Some(Code::Released));
         assert_eq!(rig.mdt.live().hsm.actions.len(), 1, "one restore");
@@ -89,7 +93,7 @@ fn readers_get_each_extent_as_it_comes_and_what_they_wait_for_is_told_in_their_o
         let (there, ()) = meanwhile(
             async { tokio::join!(read(&rig, ino, 2 * MIB, None), read(&rig, ino, 5, None)) },
             async {
-                assert_eq!(tell(&rig, &work, from, &[1]).await.expect("heard"), [2, 0]);
+                assert_eq!(tell(&rig, &work, from, &[1]).await.expect("heard"), [0, 2]);
                 assert_eq!(tell(&rig, &work, from, &[1, 2]).await.expect("heard"), [0]);
                 assert_eq!(tell(&rig, &work, from, &[1, 2]).await.expect("told twice"), [0]);
                 assert!(tell(&rig, &work, from, &[0, 1, 2]).await.expect("heard").is_empty());
@@ -211,9 +215,19 @@ fn what_makes_no_sense_is_refused() {
         let work = take(&rig, AGENT).await.remove(0);
         let from = source(&rig, 9).await;
         let attempt = HsmAttempt { ino, attempt: work.attempt };
-        let told = |from, here: &[u8], cred| HsmExtentsReq { agent: AGENT, attempt, from, here: here.to_vec(), cred };
+        let told = |from, here: &[u8], cred| HsmExtentsReq {
+            agent: AGENT,
+            attempt,
+            from,
+            here: here.to_vec(),
+            cred,
+        };
         for (from, here) in [(from, &[8u8][..]), (from, &[1, 0]), (from, &[]), (ino, &[1])] {
-            assert_eq!(code(rig.ask(B, told(from, here, root())).await), Some(Code::InvalidArgument), "{here:?}");
+            assert_eq!(
+                code(rig.ask(B, told(from, here, root())).await),
+                Some(Code::InvalidArgument),
+                "{here:?}"
+            );
         }
         assert_eq!(code(rig.ask(B, told(from, &[1], user(5))).await), Some(Code::NotPermitted));
         // Whoever may read the released file may read what has come back of it, and nobody else.

@@ -124,7 +124,7 @@ pub struct HsmOpenReq {
 }
 message!(HsmOpenReq => OpenResp, HsmOpen);
 
-/// Waits until a range of a released file is here, for whoever reads it. Answered after some seconds at the latest.
+/// Waits until a range of a released file is here, for whoever reads it. Answered after some seconds at the latest, or at once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HsmReadReq {
     /// The file.
@@ -133,6 +133,8 @@ pub struct HsmReadReq {
     pub offset: u64,
     /// Number of bytes.
     pub len_bytes: u64,
+    /// Whether the answer may wait for the range.
+    pub waits: bool,
     /// The restore that is waited for, as an earlier answer told; `None`: one is begun if there is none.
     pub waits_for: Option<Pair>,
     /// Credentials of the program that waits.
