@@ -161,10 +161,10 @@ fn agents_and_the_s3_server_die_in_the_middle_and_nothing_is_lost() {
         move || fs::read(path).unwrap()
     });
     wait("it is being restored", is_moving);
-    let mut end = vec![0; 1 << 20];
+    let (last, mut end) = (LONG_BYTES - (1 << 20), vec![0; 1 << 20]);
     let file = fs::File::open(cluster.b().join("long")).unwrap();
-    file.read_exact_at(&mut end, (LONG_BYTES - end.len()) as u64).unwrap();
-    same_bytes(&end, &data[LONG_BYTES - end.len()..], "the end of the file");
+    file.read_exact_at(&mut end, last as u64).unwrap();
+    same_bytes(&end, &data[last..], "the end of the file");
     assert_eq!(state(&cluster, &path), RELEASED, "most of it is still coming");
     drop(slow);
     assert!(state(&cluster, &path).starts_with("(0x0000000d)"), "released until all of it is here");
