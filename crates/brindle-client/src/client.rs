@@ -15,6 +15,7 @@ use brindle_wire::mds::session::SessionCloseReq;
 use brindle_wire::oss::grant::ReturnGrantReq;
 use futures_util::future::{join, join_all};
 use parking_lot::RwLock;
+use tokio::sync::Semaphore;
 
 use crate::accesses::Accesses;
 use crate::cache::{KeptVersions, KernelCache, NoCache};
@@ -22,6 +23,7 @@ use crate::clock::ServerClock;
 use crate::closed_unsynced::ClosedUnsynced;
 use crate::dirs::Dirs;
 use crate::file::close::Closes;
+use crate::file::restored::WAITS_MAX as RESTORE_WAITS_MAX;
 use crate::grants::Grants;
 use crate::handles::Handles;
 use crate::inodes::Inodes;
@@ -123,6 +125,8 @@ pub struct Client {
     /// Files that were read.
     pub(crate) accesses: Accesses,
     pub(crate) locks: Locks,
+    /// Reads of released files that wait at the MDT.
+    pub(crate) restore_waits: Semaphore,
     /// The next number of an append at a place of the MDT.
     pub(crate) append_numbers: AtomicU64,
     pub(crate) kept: Arc<Budget>,
@@ -221,6 +225,7 @@ impl Client {
                 closes: Closes::default(),
                 accesses: Accesses::default(),
                 locks: Locks::default(),
+                restore_waits: Semaphore::new(RESTORE_WAITS_MAX),
                 append_numbers: AtomicU64::new(1),
                 kept: Arc::new(Budget::new(KEPT_BYTES_MAX)),
                 ahead: Arc::new(Budget::new(CHUNKS_BYTES_MAX)),

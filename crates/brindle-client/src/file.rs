@@ -9,6 +9,7 @@ pub mod open;
 mod open_ahead;
 pub mod read;
 pub mod relayout;
+pub(crate) mod restored;
 pub mod scatter;
 pub mod seek;
 pub mod sync_all;

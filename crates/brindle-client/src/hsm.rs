@@ -4,7 +4,8 @@ use brindle_types::{Code, Fault, Ino, Result};
 use brindle_wire::Message;
 use brindle_wire::mds::getattr::GetattrReq;
 use brindle_wire::mds::hsm::{
-    HsmActReq, HsmDoneReq, HsmImportReq, HsmProgressReq, HsmRecallReq, HsmRecallResp, HsmStateReq, HsmTakeReq,
+    HsmActReq, HsmDoneReq, HsmExtentsReq, HsmImportReq, HsmProgressReq, HsmRecallReq, HsmRecallResp,
+    HsmStateReq, HsmTakeReq,
 };
 use brindle_wire::mds::note_access::NoteAccessReq;
 use brindle_wire::mds::path::PathOfReq;
@@ -18,6 +19,7 @@ pub trait AgentAsk: Message {}
 
 impl AgentAsk for HsmTakeReq {}
 impl AgentAsk for HsmProgressReq {}
+impl AgentAsk for HsmExtentsReq {}
 impl AgentAsk for HsmDoneReq {}
 impl AgentAsk for HsmActReq {}
 impl AgentAsk for HsmImportReq {}

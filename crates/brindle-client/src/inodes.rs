@@ -84,6 +84,8 @@ pub(crate) struct State {
     /// The highest end of the bytes that the MDT has got from this client since [`State::notices`] was last counted up. Answers to older
     /// requests do not include these bytes. The value counts while we are the sole writer; such an answer may make us the sole writer.
     pub small_end: u64,
+    /// The restore that reads of the file wait for, while the file is released.
+    pub restoring: Option<Pair>,
     /// All contents of the file, while they lie in the MDT and nobody writes.
     pub inline: Option<Bytes>,
     /// Changes that were not reported to the MDT yet.

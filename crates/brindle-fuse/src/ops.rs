@@ -123,7 +123,7 @@ pub(crate) async fn dispatch(fs: Arc<BrindleFs>, who: Who, op: Op) -> Result<Don
             if op.lock_owner.is_none() {
                 fs.beside.fills(who.ino, op.offset..op.offset.saturating_add(op.size.into()));
             }
-            read::handle(client, op).await
+            read::handle(client, &who, op).await
         }
         Op::Write(op) => {
             let (fh, len_bytes) = (op.fh, op.data.len() as u64);
@@ -138,7 +138,7 @@ pub(crate) async fn dispatch(fs: Arc<BrindleFs>, who: Who, op: Op) -> Result<Don
         Op::Fsync(op) => fsync::handle(client, op).await,
         Op::Release(op) => release::handle(&fs, &who, op).await,
         Op::Fallocate(op) => fallocate::handle(client, &who, op).await,
-        Op::Lseek(op) => seek::handle(client, op).await,
+        Op::Lseek(op) => seek::handle(client, &who, op).await,
         Op::Ioctl(op) => ioctl::handle(client, &who, op).await.map_err(gone),
         Op::CopyFileRange(op) => copy_range::handle(client, &who, op).await,
         Op::Getlk(op) => lock::get(client, &who, op).await,

@@ -57,7 +57,8 @@ fn is_refusal(fault: &Fault) -> bool {
     matches!(fault.code, Code::StaleAttempt | Code::ChangedMeanwhile | Code::InvalidArgument)
 }
 
-fn root() -> Cred {
+/// Credentials of an agent.
+pub(crate) fn root() -> Cred {
     Cred::default()
 }
 
@@ -138,9 +139,10 @@ impl Agent {
     async fn work(&self, work: &HsmWork) {
         let entered = self.attempts.enter(HsmAttempt { ino: work.ino, attempt: work.attempt });
         let done = match work.kind {
-            HsmKind::Archive => self.archive(work, &entered).await,
-            HsmKind::Restore => self.restore(work, &entered).await,
-            HsmKind::Remove => self.remove(work).await,
+            // In boxes of their own: each is large, and one at a time goes on.
+            HsmKind::Archive => Box::pin(self.archive(work, &entered)).await,
+            HsmKind::Restore => Box::pin(self.restore(work, &entered)).await,
+            HsmKind::Remove => Box::pin(self.remove(work)).await,
         };
         let fid = work.ino.fid();
         match done {
@@ -158,7 +160,13 @@ impl Agent {
     }
 
     fn copier<'a>(&'a self, entered: &'a Entered) -> Copier<'a> {
-        Copier { client: &self.client, archive: &self.archive, pace: &self.pace, attempt: &entered.attempt }
+        Copier {
+            client: &self.client,
+            archive: &self.archive,
+            pace: &self.pace,
+            attempt: &entered.attempt,
+            agent: self.number,
+        }
     }
 
     async fn archive(&self, work: &HsmWork, entered: &Entered) -> Result<()> {

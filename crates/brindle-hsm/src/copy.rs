@@ -1,29 +1,22 @@
-//! The bytes: from the file system into an archive, and back. Blocks of zeros become holes on both sides; the checksum is of all bytes.
+//! The bytes: from the file system into an archive ([`crate::restore`] brings them back). Blocks of zeros become holes on both sides; the
+//! checksum is of all bytes.
 
-use blake3::Hasher;
-use brindle_client::{Client, Ctx, SetAttr, WriteIn};
-use brindle_stdx::cast::to_usize;
-use brindle_types::hsm::CHECKSUM_UNKNOWN;
+use brindle_client::{Client, Ctx};
 use brindle_types::layout::{Component, Layout};
-use brindle_types::{ArchivedCopy, Attr, Code, Fault, Ino, Result};
+use brindle_types::{ArchivedCopy, Attr, Code, Fault, Result};
 use brindle_wire::mds::hsm::HsmWork;
 use brindle_wire::mds::open::Access;
-use bytes::Bytes;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 
 use crate::archive::manifest::{self, Above, Manifest, Owned, Striping, Text, Xattr};
-use crate::archive::{
-    Archive, CopyName, Incoming, PART_BYTES, PARTS_AT_ONCE, Source, Whole, damaged, off_thread,
-};
+use crate::archive::sums::Summing;
+use crate::archive::{Archive, CopyName, Incoming, PART_BYTES, PARTS_AT_ONCE, Whole, off_thread};
 use crate::attempts::Attempt;
 use crate::pace::Pace;
 
 const READ: Access = Access { read: true, write: false, truncate: false, execute: false };
-const WRITE: Access = Access { read: false, write: true, truncate: false, execute: false };
 /// Most names of a file that a manifest has.
 const PATHS_MAX: usize = 64;
-/// Mode of a file that is being restored: only root may access it.
-const PRIVATE_MODE: u32 = 0o600;
 
 /// Parts that copying needs.
 pub struct Copier<'a> {
@@ -35,9 +28,12 @@ pub struct Copier<'a> {
     pub pace: &'a Pace,
     /// The attempt that this is.
     pub attempt: &'a Attempt,
+    /// Number of the agent.
+    pub agent: [u8; 16],
 }
 
-fn parts(size_bytes: u64, part_bytes: u64) -> impl Iterator<Item = (u64, u64)> {
+/// Starts and lengths of the parts of so many bytes.
+pub fn parts(size_bytes: u64, part_bytes: u64) -> impl Iterator<Item = (u64, u64)> {
     let starts = (0..size_bytes.div_ceil(part_bytes)).map(move |n| n * part_bytes);
     starts.map(move |start| (start, part_bytes.min(size_bytes - start)))
 }
@@ -57,7 +53,8 @@ fn changed(why: String) -> Fault {
     Fault::new(Code::ChangedMeanwhile).why(why)
 }
 
-fn is_hole(bytes: &[u8]) -> bool {
+/// Whether all bytes are zeros.
+pub fn is_hole(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| *byte == 0)
 }
 
@@ -104,7 +101,7 @@ impl Copier<'_> {
             Ok::<_, Fault>((start, len, bytes))
         };
         let mut reads = stream::iter(parts(size_bytes, PART_BYTES)).map(read).buffered(PARTS_AT_ONCE);
-        let mut hasher = Hasher::new();
+        let mut summing = Summing::new(size_bytes);
         while let Some((start, len, bytes)) = reads.try_next().await? {
             if bytes.len() as u64 != len {
                 return Err(changed(format!(
@@ -114,17 +111,17 @@ impl Copier<'_> {
             }
             let hashed = bytes.clone();
             let (next, hole) = off_thread(move || {
-                hasher.update(&hashed);
-                Ok((hasher, is_hole(&hashed)))
+                summing.update(&hashed);
+                Ok((summing, is_hole(&hashed)))
             })
             .await?;
-            hasher = next;
+            summing = next;
             to.write(start, bytes, hole).await?;
             self.attempt.moved(len);
         }
-        let checksum = *hasher.finalize().as_bytes();
+        let (checksum, extents) = summing.finish();
         let HsmWork { data_version, attempt, .. } = *work;
-        let manifest = self.describe(work).await?;
+        let manifest = Manifest { extents, ..self.describe(work).await? };
         Ok((ArchivedCopy { data_version, attempt, size_bytes, checksum }, manifest))
     }
 
@@ -155,6 +152,7 @@ impl Copier<'_> {
             attempt: work.attempt.into(),
             size_bytes: work.size_bytes,
             blake3: String::new(),
+            extents: None,
             paths: paths.iter().map(|path| Text::of(path)).collect(),
             directories,
             owned: Owned::from(&attr),
@@ -188,71 +186,6 @@ impl Copier<'_> {
                 directories.push(Above { path, owned: Owned::from(&attr), xattrs });
             }
             dir = attr.ino;
-        }
-        Ok(())
-    }
-
-    /// Copies the current copy of a file into a new file without a name, durably. Returns the inode number, and the handle, which keeps
-    /// the file.
-    pub async fn restore(&self, work: &HsmWork) -> Result<(Ino, u64)> {
-        let copy = work.copy.ok_or_else(|| Fault::new(Code::Bug).why("a released file without a copy"))?;
-        let source = self.attempt.until(self.archive.open_copy(work.ino, copy)).await?;
-        let (ctx, root) = (Ctx::root(), self.client.root());
-        let making = self.client.tmpfile(&ctx, root, PRIVATE_MODE, 0, WRITE);
-        let made = self.attempt.until(making).await?;
-        let filled = self.attempt.until(self.fill(made.handle, made.attr.ino, &copy, &source)).await;
-        match filled {
-            Ok(()) => Ok((made.attr.ino, made.handle)),
-            Err(fault) => {
-                self.client.close(made.handle).await?;
-                Err(fault)
-            }
-        }
-    }
-
-    async fn fill(&self, handle: u64, to: Ino, copy: &ArchivedCopy, source: &Source) -> Result<()> {
-        let (part_bytes, parts_at_once) = source.pace();
-        let read = |(start, len): (u64, u64)| async move {
-            self.pace.wait(self.client.seams(), len).await;
-            Ok::<_, Fault>((start, source.read(start, len).await?))
-        };
-        let mut reads = stream::iter(parts(copy.size_bytes, part_bytes)).map(read).buffered(parts_at_once);
-        let mut hasher = Hasher::new();
-        let mut end = 0;
-        while let Some((start, data)) = reads.try_next().await? {
-            for (within, len) in parts(data.len() as u64, PART_BYTES) {
-                let piece = data.slice(to_usize(within)..to_usize(within + len));
-                hasher.update(&piece);
-                if !is_hole(&piece) {
-                    self.write(handle, start + within, piece).await?;
-                    end = start + within + len;
-                }
-                self.attempt.moved(len);
-            }
-        }
-        let is_known = copy.checksum != CHECKSUM_UNKNOWN;
-        if is_known && *hasher.finalize().as_bytes() != copy.checksum {
-            let why = "its bytes are not those that were archived: the checksum differs";
-            return Err(damaged(source, why.to_owned()));
-        }
-        if end < copy.size_bytes {
-            let set = SetAttr { size_bytes: Some(copy.size_bytes), handle, ..SetAttr::default() };
-            self.client.setattr(&Ctx::root(), to, set).await?;
-        }
-        self.client.fsync(handle).await
-    }
-
-    async fn write(&self, handle: u64, mut offset: u64, mut data: Bytes) -> Result<()> {
-        while !data.is_empty() {
-            let write = WriteIn { offset, data: data.clone(), ..WriteIn::default() };
-            let written = self.client.write(&Ctx::root(), handle, write).await?;
-            if written == 0 {
-                return Err(
-                    Fault::new(Code::OstFull).why("an OST has taken nothing of what was to be restored")
-                );
-            }
-            offset += written;
-            data = data.slice(to_usize(written)..);
         }
         Ok(())
     }

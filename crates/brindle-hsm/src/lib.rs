@@ -10,8 +10,10 @@ pub mod archive;
 mod attempts;
 mod copy;
 pub mod import;
+mod order;
 mod pace;
 pub mod policy;
+mod restore;
 
 pub use agent::{Agent, Settings};
 pub use archive::Archive;

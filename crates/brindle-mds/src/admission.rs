@@ -15,7 +15,9 @@ use std::sync::Arc;
 use brindle_net::Limits;
 use brindle_types::{Code, Fault, Ino, Result, SessionId};
 use brindle_wire::frame::{decode_body, encode_body};
-use brindle_wire::mds::hsm::{HsmActReq, HsmAsk, HsmRecallReq, HsmSetReq, HsmStateReq};
+use brindle_wire::mds::hsm::{
+    HsmActReq, HsmAsk, HsmOpenReq, HsmReadReq, HsmRecallReq, HsmSetReq, HsmStateReq,
+};
 use brindle_wire::mds::lock::{CancelLockReq, GetLockReq, LockKind, SetLockReq};
 use brindle_wire::mds::project::ProjectGetReq;
 use brindle_wire::mds::quota::QuotaSubject;
@@ -119,14 +121,18 @@ impl Request<'_> {
             Op::Scan => self.scans(),
             Op::QuotaUse | Op::QuotaShow => self.shows_quota(op),
             Op::ProjectGet => self.reads(|req: &ProjectGetReq, by| by.may_see(req.ino)),
-            Op::HsmState | Op::HsmAct | Op::HsmSet | Op::HsmRecall => self.tiering(op),
+            Op::HsmState | Op::HsmAct | Op::HsmSet | Op::HsmRecall | Op::HsmOpen | Op::HsmRead => {
+                self.tiering(op)
+            }
             // Names of what lies outside, what others do, and the file system as a whole: not from a host that is not trusted with root.
             Op::PathOf | Op::MdtWaits | Op::QuotaSet | Op::HsmBacklog | Op::PolicyScan | Op::PolicyRemove => {
                 self.roots_only(op)
             }
             // Linux treats projects in user namespaces alike: the project limits the tree of such a host.
             Op::ProjectSet | Op::QuotaChange | Op::QuotaList => self.roots_only(op),
-            Op::HsmTake | Op::HsmProgress | Op::HsmDone | Op::HsmImport => self.roots_only(op),
+            Op::HsmTake | Op::HsmProgress | Op::HsmDone | Op::HsmImport | Op::HsmExtents => {
+                self.roots_only(op)
+            }
             // Only administrators and servers may ask this, whatever the host claims to be.
             Op::OstUse | Op::OwnerQuery | Op::FenceTable | Op::SessionRights | Op::BackupRead => refused(op),
             Op::ChangelogRegister | Op::ChangelogDeregister | Op::ChangelogClear => refused(op),
@@ -284,19 +290,13 @@ impl Request<'_> {
     }
 
     fn opens(&self) -> Outcome {
-        self.with(
-            |req: &mut open::OpenReq| {
-                self.take_cred(&mut req.cred)?;
-                req.kill_suidgid |= !self.limits.believes_all_users();
-                Ok(())
-            },
-            |req, by| {
-                if req.access.write || req.access.truncate {
-                    check_may_change(by.limits)?;
-                }
-                by.may_open(req.ino, &req.cred, req.access)
-            },
-        )
+        self.with(|req: &mut open::OpenReq| self.open_as_it_may(req), may_open)
+    }
+
+    fn open_as_it_may(&self, req: &mut open::OpenReq) -> Result<()> {
+        self.take_cred(&mut req.cred)?;
+        req.kill_suidgid |= !self.limits.believes_all_users();
+        Ok(())
     }
 
     /// Giving handles back, and telling what was written through them: a report counts from writers only (`ask::apply_reports`).
@@ -404,6 +404,13 @@ impl Request<'_> {
             Op::HsmState => self.reads(|req: &HsmStateReq, by| by.reaches(req.ino)),
             Op::HsmRecall => self
                 .reads_as(|req: &mut HsmRecallReq| &mut req.cred, |req, by| by.may_use(req.ino, &req.cred)),
+            Op::HsmOpen => self.with(
+                |req: &mut HsmOpenReq| self.open_as_it_may(&mut req.open),
+                |req, by| may_open(&req.open, by),
+            ),
+            Op::HsmRead => {
+                self.reads_as(|req: &mut HsmReadReq| &mut req.cred, |req, by| by.holds_for_reading(req.ino))
+            }
             Op::HsmAct => self.reads_as(
                 |req: &mut HsmActReq| &mut req.cred,
                 |req, by| match req.ask {
@@ -483,6 +490,13 @@ impl Request<'_> {
     fn check_may_change(&self) -> Result<()> {
         check_may_change(self.limits)
     }
+}
+
+fn may_open(req: &open::OpenReq, by: &Judge<'_, '_>) -> Result<()> {
+    if req.access.write || req.access.truncate {
+        check_may_change(by.limits)?;
+    }
+    by.may_open(req.ino, &req.cred, req.access)
 }
 
 fn is_open(by: &Judge<'_, '_>, ino: Ino) -> Result<()> {

@@ -18,7 +18,7 @@ use crate::leases::Conflicts;
 use crate::mdt::{Call, Event, Mdt, SideTask, Step, Txn};
 use crate::reports::{self, Worth};
 use crate::store::inode;
-use crate::{admission, expire};
+use crate::{admission, expire, hsm};
 
 /// Pause before a session is asked again that has said "later".
 const LATER_PAUSE_MS: u64 = 20;
@@ -108,6 +108,7 @@ pub fn run(mdt: &Mdt, side_task: SideTask) -> BoxFuture<'_, Result<()>> {
             join_all(from.into_iter().map(|session| release_closed(mdt, ino, session))).await;
             Ok(())
         }),
+        SideTask::CancelRestore { ino } => Box::pin(hsm::restore::cancel(mdt, ino)),
         SideTask::RecallLeases(conflicts) => Box::pin(recall_leases(mdt, conflicts)),
         SideTask::Report { ino, attr_epoch, from } => Box::pin(report(mdt, ino, attr_epoch, from)),
     }

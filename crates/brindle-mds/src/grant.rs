@@ -15,11 +15,23 @@ use crate::store::{Inode, inline, inode};
 /// Opens an inode that others may have open: decides the mode, after the recalls it needs. The first write open begins
 /// the write session in the caller's batch (the caller stores the inode).
 pub fn open(t: &mut Txn<'_>, call: &Call, inode: &mut Inode, access: Access, handle: u64) -> Step<OpenMode> {
-    let (ino, live) = (inode.ino, t.live());
-    t.idle(ino)?;
+    t.idle(inode.ino)?;
     if !access.truncate {
         hsm::here(t, inode)?;
     }
+    open_restoring(t, call, inode, access, handle)
+}
+
+/// Like [`open`], also for a released file. Whoever reads it asks which parts have been restored.
+pub fn open_restoring(
+    t: &mut Txn<'_>,
+    call: &Call,
+    inode: &mut Inode,
+    access: Access,
+    handle: u64,
+) -> Step<OpenMode> {
+    let (ino, live) = (inode.ino, t.live());
+    t.idle(ino)?;
     if live.recalling.contains(&ino) {
         return Err(Stop::RetryAfter(Event::Recalled(ino)));
     }
@@ -36,6 +48,9 @@ pub fn open(t: &mut Txn<'_>, call: &Call, inode: &mut Inode, access: Access, han
         return Err(Stop::RetryAfter(Event::Idle(ino)));
     }
     match live.opens.decide(ino, call.session, access, marked) {
+        Decision::Recall(..) if access.truncate && hsm::is_restoring(t, inode)? => {
+            Err(Stop::First(SideTask::CancelRestore { ino }))
+        }
         Decision::Recall(right, from) => Err(Stop::First(SideTask::Recall { ino, right, from })),
         Decision::Grant(mode) => {
             // A power cut may have taken the mark of a writer that has not declared itself yet.
@@ -200,7 +215,8 @@ pub fn end_writing(t: &mut Txn<'_>, inode: &mut Inode) -> Result<()> {
 
 /// The grant for I/O in this mode. `readable`: the client may want the inline bytes.
 pub fn grant(t: &Txn<'_>, inode: &Inode, mode: OpenMode, readable: bool) -> Result<OpenGrant> {
-    let inline = match inode.kind == FileType::Regular && inode.is_inline() && readable {
+    let has_inline = inode.kind == FileType::Regular && inode.is_inline() && readable;
+    let inline = match has_inline && !hsm::is_released(t, inode)? {
         true => Some(inline::get(t, inode.ino)?),
         false => None,
     };

@@ -130,6 +130,7 @@ pub fn passage(op: Op) -> Passage {
         Op::SetStripe | Op::GetStripe | Op::PathOf | Op::Scan | Op::Migrate => InTurn,
         Op::ProjectGet | Op::ProjectSet | Op::QuotaShow | Op::QuotaChange | Op::QuotaList => InTurn,
         Op::HsmState | Op::HsmAct | Op::HsmSet | Op::HsmRecall | Op::HsmImport => InTurn,
+        Op::HsmOpen | Op::HsmRead => InTurn,
         Op::PolicyScan | Op::PolicyRemove | Op::HsmBacklog => InTurn,
         // Bytes of small files, and their way to objects.
         Op::InlineRead | Op::InlineWrite | Op::Convert | Op::Spill | Op::LayoutGet => InTurn,
@@ -143,7 +144,7 @@ pub fn passage(op: Op) -> Passage {
         Op::SetLock | Op::CancelLock | Op::ReturnGrant => AtOnce,
         Op::QuotaFileRoom | Op::QuotaSet | Op::QuotaRoom | Op::QuotaUse => AtOnce,
         // Long polls wait themselves, for as long as there is nothing to tell.
-        Op::MdtWaits | Op::HsmTake | Op::HsmProgress | Op::HsmDone => AtOnce,
+        Op::MdtWaits | Op::HsmTake | Op::HsmProgress | Op::HsmDone | Op::HsmExtents => AtOnce,
         // Servers and administrators ask for these.
         Op::OstUse | Op::OwnerQuery | Op::FenceTable | Op::SessionRights | Op::BackupRead => AtOnce,
         Op::ChangelogRegister | Op::ChangelogDeregister | Op::ChangelogClear | Op::ChangelogRead => AtOnce,

@@ -182,6 +182,7 @@ fn needs(op: Op, body: &[u8]) -> Result<Needs> {
         Op::HsmState | Op::HsmAct | Op::HsmSet | Op::HsmRecall | Op::HsmTake => return refused(op),
         Op::HsmProgress | Op::HsmDone | Op::HsmInfo | Op::HsmSwitch | Op::HsmBacklog => return refused(op),
         Op::PolicyScan | Op::PolicyRemove | Op::HsmImport => return refused(op),
+        Op::HsmOpen | Op::HsmRead | Op::HsmExtents => return refused(op),
         Op::MemberAttach | Op::MemberLease | Op::MemberAppend | Op::MemberSync | Op::MemberFill => {
             return refused(op);
         }

@@ -1,6 +1,7 @@
 //! Tiering: the states of a file whose bytes lie, or lay, in an archive, under Lustre's words and bits.
 
 use std::fmt;
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +30,84 @@ pub const ARCHIVE_ID_MAX: u32 = 32;
 
 /// The checksum of a copy that was made by another tool, which kept none: its bytes are taken as they are.
 pub const CHECKSUM_UNKNOWN: [u8; 32] = [0; 32];
+
+/// Least length of an extent: the unit in which readers of a released file get its bytes while the rest is still coming.
+pub const EXTENT_BYTES_MIN: u64 = 1 << 20;
+/// Most extents of a file. Longer files have longer extents.
+pub const EXTENTS_MAX: u64 = 1 << 16;
+
+/// Length of the extents of a file of this size: a power of two.
+pub fn extent_bytes(size_bytes: u64) -> u64 {
+    size_bytes.div_ceil(EXTENTS_MAX).next_power_of_two().max(EXTENT_BYTES_MIN)
+}
+
+/// A set of extents of one file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Extents {
+    size_bytes: u64,
+    /// A bit for each extent, the lowest bit of a byte first.
+    bits: Vec<u8>,
+}
+
+impl Extents {
+    /// The empty set, for a file of this size.
+    pub fn none(size_bytes: u64) -> Extents {
+        let count = Extents::count_of(size_bytes);
+        Extents { size_bytes, bits: vec![0; usize::try_from(count.div_ceil(8)).unwrap_or(0)] }
+    }
+
+    /// The set that these bits name; `None` if they are not as many as the file has extents.
+    pub fn of_bits(size_bytes: u64, bits: &[u8]) -> Option<Extents> {
+        let count = Extents::count_of(size_bytes);
+        let is_whole = bits.len() as u64 == count.div_ceil(8);
+        let beyond = !count.is_multiple_of(8) && bits.last().is_some_and(|last| last >> (count % 8) != 0);
+        (is_whole && !beyond).then(|| Extents { size_bytes, bits: bits.to_vec() })
+    }
+
+    /// Number of extents of a file of this size.
+    pub fn count_of(size_bytes: u64) -> u64 {
+        size_bytes.div_ceil(extent_bytes(size_bytes))
+    }
+
+    /// A bit for each extent, the lowest bit of a byte first.
+    pub fn bits(&self) -> &[u8] {
+        &self.bits
+    }
+
+    /// Numbers of the extents that a range of bytes touches, as far as the file reaches.
+    pub fn touched(&self, range: &Range<u64>) -> Range<u64> {
+        let (len, end) = (extent_bytes(self.size_bytes), range.end.min(self.size_bytes));
+        let first = range.start / len;
+        first..end.div_ceil(len).max(first)
+    }
+
+    /// Adds an extent; one that the file does not have is passed over.
+    pub fn add(&mut self, extent: u64) {
+        if let Some((byte, bit)) = self.place(extent) {
+            self.bits[byte] |= bit;
+        }
+    }
+
+    /// Whether the set has an extent.
+    pub fn has(&self, extent: u64) -> bool {
+        self.place(extent).is_some_and(|(byte, bit)| self.bits[byte] & bit != 0)
+    }
+
+    /// Number of extents in the set.
+    pub fn len(&self) -> u64 {
+        self.bits.iter().map(|byte| u64::from(byte.count_ones())).sum()
+    }
+
+    /// Whether the set has no extent.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn place(&self, extent: u64) -> Option<(usize, u8)> {
+        let byte = usize::try_from(extent / 8).ok()?;
+        (extent < Extents::count_of(self.size_bytes)).then_some((byte, 1 << (extent % 8)))
+    }
+}
 
 /// Bits and words in the order in which Lustre prints them.
 const WORDS: [(u32, &str); 7] = [
@@ -110,6 +189,36 @@ impl fmt::Display for HsmControl {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_set_has_the_extents_that_were_added_and_no_others() {
+        const MIB: u64 = 1 << 20;
+        for size_bytes in [1, MIB, MIB + 1, 8 * MIB, 9 * MIB - 1, EXTENTS_MAX * MIB, EXTENTS_MAX * MIB + 1] {
+            let (len, count) = (extent_bytes(size_bytes), Extents::count_of(size_bytes));
+            assert!(len.is_power_of_two() && count <= EXTENTS_MAX, "{size_bytes}");
+            assert!((count - 1) * len < size_bytes && size_bytes <= count * len, "{size_bytes}");
+            let mut set = Extents::none(size_bytes);
+            assert!(set.is_empty() && !set.has(0));
+            for extent in [0, count - 1, count, u64::MAX] {
+                set.add(extent);
+            }
+            assert_eq!(set.len(), count.min(2), "{size_bytes}");
+            assert!(set.has(0) && set.has(count - 1) && !set.has(count), "{size_bytes}");
+            assert_eq!(Extents::of_bits(size_bytes, set.bits()), Some(set.clone()));
+            assert_eq!(set.touched(&(0..u64::MAX)), 0..count);
+            assert_eq!(set.touched(&(len - 1..len + 1)), 0..count.min(2));
+            let at_end = set.touched(&(count * len..u64::MAX));
+            assert!(at_end.is_empty(), "nothing lies behind the end");
+        }
+    }
+
+    #[test]
+    fn bits_of_another_size_are_no_set() {
+        assert_eq!(Extents::of_bits(9 << 20, &[0xff, 1]).map(|set| set.len()), Some(9));
+        for bits in [&[0xff_u8][..], &[0xff, 2], &[0, 0, 0], &[]] {
+            assert_eq!(Extents::of_bits(9 << 20, bits), None, "{bits:?}");
+        }
+    }
 
     #[test]
     fn words_come_in_lustres_order() {

@@ -141,6 +141,9 @@ ops! {
     201 PolicyRemove "policy_remove" slotted [Client];
     202 HsmBacklog "hsm_backlog" plain [Client Administrator];
     203 HsmImport "hsm_import" slotted [Client];
+    204 HsmOpen "hsm_open" slotted [Client];
+    205 HsmRead "hsm_read" plain [Client];
+    206 HsmExtents "hsm_extents" plain [Client];
     220 BackupRead "backup_read" plain [Administrator];
     221 MdtUsage "mdt_usage" plain [Administrator];
     222 MdtLogLevel "mdt_log_level" plain [Administrator];

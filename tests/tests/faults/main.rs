@@ -75,6 +75,7 @@ mod support;
 mod thrash;
 mod tiering;
 mod tiering_import;
+mod tiering_read;
 mod tiering_s3;
 mod trace;
 mod tree;

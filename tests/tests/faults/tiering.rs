@@ -108,7 +108,7 @@ fn files_go_to_the_archive_and_come_back_the_same() {
     for (path, data) in files.iter().filter(|(path, _)| !path.ends_with("inline")) {
         let copy = unpacked.join(path.file_name().unwrap());
         same_bytes(&fs::read(copy).unwrap(), data, "a backup of a released file");
-        assert_eq!(state(&cluster, path), ARCHIVED, "it came back, and is as it was archived");
+        wait("it came back, and is as it was archived", || state(&cluster, path) == ARCHIVED);
     }
     // A partial truncate brings back what stays; a full one nothing.
     let inline = &files[1].0;
@@ -152,7 +152,7 @@ fn users_and_damage(cluster: &Cluster, (path, data): &(PathBuf, Vec<u8>)) {
 }
 
 /// Files below a directory whose names begin with this; without manifests.
-fn find(dir: &Path, name: &str) -> Vec<PathBuf> {
+pub fn find(dir: &Path, name: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).unwrap().map(Result::unwrap) {
         let kind = entry.file_type().unwrap();
@@ -171,7 +171,7 @@ fn find(dir: &Path, name: &str) -> Vec<PathBuf> {
 pub struct Agent(Child);
 
 impl Agent {
-    fn start(cluster: &Cluster, bytes_per_sec: u64) -> Agent {
+    pub fn start(cluster: &Cluster, bytes_per_sec: u64) -> Agent {
         fs::create_dir_all(cluster.archive()).unwrap();
         let backend = format!("--backend=posix:{}", cluster.archive().display());
         Agent::start_with(cluster, bytes_per_sec, &[backend])
@@ -233,7 +233,7 @@ fn agents_and_the_mdt_die_in_the_middle_and_nothing_is_lost() {
     assert!(state(&cluster, &path).starts_with("(0x0000000d)"), "released until all of it is here");
     let _fast = Agent::start(&cluster, FAST);
     same_bytes(&read.join().unwrap(), &data, "what the reader waited for");
-    assert_eq!(state(&cluster, &path), ARCHIVED);
+    wait("all of it is here", || state(&cluster, &path) == ARCHIVED);
     cluster.assert_sound();
 }
 

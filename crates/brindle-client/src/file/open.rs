@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use brindle_types::{Attr, Code, Fault, Ino};
-use brindle_wire::mds::open::{Access, OpenGrant, OpenMode, OpenReq};
+use brindle_wire::mds::hsm::HsmOpenReq;
+use brindle_wire::mds::open::{Access, OpenGrant, OpenMode, OpenReq, OpenResp};
 
 use crate::handles::Handle;
 use crate::inodes::{Asked, Cutting, Hold};
@@ -33,8 +34,13 @@ pub struct Created {
     pub created: bool,
 }
 
+/// Whether an open changes nothing.
+fn reads_only(access: Access) -> bool {
+    !access.write && !access.truncate
+}
+
 impl Client {
-    /// Opens a file, once its bytes are here. `kill_suidgid`: with O_TRUNC, set-id bits go.
+    /// Opens a file: for reading at once, for writing once its bytes are here. `kill_suidgid`: with O_TRUNC, set-id bits go.
     pub async fn open(
         &self,
         ctx: &Ctx,
@@ -44,9 +50,41 @@ impl Client {
     ) -> Result<Opened, Fault> {
         loop {
             match self.open_here(ctx, ino, access, kill_suidgid).await {
-                Err(fault) if fault.code == Code::Released => self.recall(ctx, ino).await?,
+                Err(fault) if fault.code == Code::Released => {}
                 done => return done,
             }
+            if self.config.switches.recall && reads_only(access) {
+                match Box::pin(self.open_restoring(ctx, ino, access)).await {
+                    // An MDT of an earlier release, which waits for the whole file.
+                    Err(fault) if fault.code == Code::UnknownOp => {}
+                    done => return done,
+                }
+            }
+            self.recall(ctx, ino).await?;
+        }
+    }
+
+    /// Opens a released file before its bytes are here. Its restore begins, if there is none.
+    async fn open_restoring(&self, ctx: &Ctx, ino: Ino, access: Access) -> Result<Opened, Fault> {
+        let era = self.session.era();
+        let hold = self.inodes.hold(ino);
+        // A restore that has failed is tried again, also for reads through other handles of the file.
+        hold.lock().restoring = None;
+        let asked = hold.asked();
+        let handle = self.handles.number();
+        let open = OpenReq { ino, handle, access, cred: ctx.cred.clone(), kill_suidgid: false };
+        let answer = self.mds.ask(&HsmOpenReq { open }).await?;
+        let opened = self.opened(hold, asked, handle, access, (answer.attr, answer.grant), None).await;
+        self.still_open(ctx, opened, access, era).await
+    }
+
+    /// Asks for an open again that was granted before, also of a file that is being restored.
+    async fn ask_again(&self, request: OpenReq) -> Result<OpenResp, Fault> {
+        match self.mds.ask(&request).await {
+            Err(fault) if fault.code == Code::Released && reads_only(request.access) => {
+                self.mds.ask(&HsmOpenReq { open: request }).await
+            }
+            answer => answer,
         }
     }
 
@@ -126,7 +164,7 @@ impl Client {
             let access = Access { truncate: false, ..access };
             let cred = ctx.cred.clone();
             let request = OpenReq { ino: opened.attr.ino, handle, access, cred, kill_suidgid: false };
-            let answer = self.mds.ask(&request).await;
+            let answer = self.ask_again(request).await;
             // The MDT takes it back without a word if it does not know it.
             self.close(opened.handle).await?;
             let answer = answer?;

@@ -12,17 +12,17 @@ use brindle_net::job;
 use brindle_stdx::cast::{bounded_u32, to_usize};
 use brindle_stdx::{BoxFuture, planted};
 use brindle_types::layout::FILE_SIZE_MAX_BYTES;
-use brindle_types::{Code, Fault, ObjectId};
+use brindle_types::{Code, Fault, Ino, ObjectId};
 use brindle_wire::mds::inline::InlineReadReq;
 use brindle_wire::oss::read::ReadReq;
 use bytes::Bytes;
 use futures_util::FutureExt;
 
 use super::{RPC_BYTES_MAX, Tries, try_gather};
-use crate::Client;
 use crate::handles::Handle;
 use crate::inodes::{Hold, Inode, LayoutSnapshot, ReadGuard};
 use crate::readahead::{Coming, Fetched, ReadState, Reader};
+use crate::{Client, Ctx};
 
 /// Zeros that holes are read from.
 static ZEROS: [u8; 256 << 10] = [0; 256 << 10];
@@ -49,9 +49,9 @@ enum Fills<'a> {
 }
 
 /// The range that an object was asked for, and the bytes that came.
-struct Part {
+pub(super) struct Part {
     range: brindle_layout::ObjectRange,
-    bytes: Bytes,
+    pub(super) bytes: Bytes,
 }
 
 impl ReadOut {
@@ -68,8 +68,20 @@ impl ReadOut {
 impl Client {
     /// Reads up to `len_bytes` at `offset`. `page`: the bytes will fill pages that the kernel keeps.
     pub async fn read(&self, handle: u64, offset: u64, len_bytes: u64, page: bool) -> Result<ReadOut, Fault> {
+        self.read_for(&Ctx::root(), handle, offset, len_bytes, page).await
+    }
+
+    /// Like [`Client::read`], for a caller that may give up while a released file comes back.
+    pub async fn read_for(
+        &self,
+        ctx: &Ctx,
+        handle: u64,
+        offset: u64,
+        len_bytes: u64,
+        page: bool,
+    ) -> Result<ReadOut, Fault> {
         let handle = self.live_handle(handle)?;
-        let read = self.read_through(&handle, offset, len_bytes, page).await;
+        let read = self.read_through(ctx, &handle, offset, len_bytes, page).await;
         if read.is_ok() {
             if page {
                 handle.has_pages.store(true, Ordering::Relaxed);
@@ -81,6 +93,7 @@ impl Client {
 
     async fn read_through(
         &self,
+        ctx: &Ctx,
         handle: &Handle,
         offset: u64,
         len_bytes: u64,
@@ -90,14 +103,14 @@ impl Client {
         let inode = &handle.inode;
         if !page {
             self.session.held().await;
-            let pieces = self.read_range(inode, offset..end, Fills::Program(handle)).await?;
+            let pieces = self.read_range(ctx, inode, offset..end, Fills::Program(handle)).await?;
             return Ok(ReadOut { pieces, guard: None });
         }
         let guard = inode.reads.begin(offset..end);
         loop {
             self.session.held().await;
             handle.alive()?;
-            let pieces = self.read_range(inode, offset..end, Fills::Pages(handle)).await?;
+            let pieces = self.read_range(ctx, inode, offset..end, Fills::Pages(handle)).await?;
             if guard.settle() {
                 return Ok(ReadOut { pieces, guard: Some(guard) });
             }
@@ -106,6 +119,7 @@ impl Client {
 
     async fn read_range(
         &self,
+        ctx: &Ctx,
         inode: &Inode,
         range: Range<u64>,
         fills: Fills<'_>,
@@ -114,6 +128,11 @@ impl Client {
         loop {
             if !planted("client_reads_past_the_buffer") {
                 self.flush_behind_under(inode, &range).await;
+            }
+            if self.is_restoring(inode)
+                && let Some(pieces) = Box::pin(self.read_restored(ctx, inode, range.clone())).await?
+            {
+                return Ok(pieces);
             }
             let snapshot = self.snapshot(inode).await?;
             let read = if snapshot.layout.inline {
@@ -125,6 +144,7 @@ impl Client {
                 // A truncate that came in between may have taken the bytes and left the size that we knew.
                 Ok(pieces) if inode.is_still(&snapshot) => return Ok(pieces),
                 Ok(_) => {}
+                Err(fault) if fault.code == Code::Released => self.begins_restoring(inode),
                 Err(fault) => self.retry(inode, &mut tries, fault).await?,
             }
         }
@@ -261,45 +281,31 @@ impl Client {
         range: Range<u64>,
         mark: bool,
     ) -> Result<Vec<Bytes>, Fault> {
-        let end = range.end;
+        let parts = self.fetch_parts(inode.ino, snapshot, range.clone(), mark).await?;
+        Ok(joined(snapshot, &parts, range))
+    }
+
+    /// Reads what the objects of a file have of a range.
+    pub(super) async fn fetch_parts(
+        &self,
+        ino: Ino,
+        snapshot: &LayoutSnapshot,
+        range: Range<u64>,
+        mark: bool,
+    ) -> Result<Vec<Part>, Fault> {
         let ranges = brindle_layout::object_ranges(&snapshot.layout, range.clone());
         let parts = ranges.into_iter().flat_map(split);
         let reading =
-            parts.map(|part| -> BoxFuture<'_, _> { Box::pin(self.read_part(inode, snapshot, part, mark)) });
+            parts.map(|part| -> BoxFuture<'_, _> { Box::pin(self.read_part(ino, snapshot, part, mark)) });
         let parts: Vec<Part> = try_gather(reading.collect()).await?;
         tracing::trace!(
-            ino = inode.ino.0,
+            ino = ino.0,
             body = %snapshot.layout.body,
             ?range,
-            end,
             parts = ?parts.iter().map(|p| (p.range.stripe, p.range.object_offset, p.bytes.len())).collect::<Vec<_>>(),
             "read from objects"
         );
-        if let [part] = parts.as_slice()
-            && part.range.len_bytes == end - range.start
-        {
-            return Ok(padded(part.bytes.clone(), part.range.len_bytes).collect());
-        }
-        let mut pieces: Vec<(u64, Bytes)> = Vec::new();
-        for part in &parts {
-            let component = snapshot.layout.component(part.range.stripe.generation);
-            for piece in component.into_iter().flat_map(|component| part.range.pieces(component)) {
-                let at = (piece.object_offset - part.range.object_offset).min(part.bytes.len() as u64);
-                let until = (at + piece.len_bytes).min(part.bytes.len() as u64);
-                pieces.push((piece.file_offset, part.bytes.slice(to_usize(at)..to_usize(until))));
-            }
-        }
-        pieces.sort_by_key(|(file_offset, _)| *file_offset);
-        // Ranges without an object, or behind its end, are zeros.
-        let mut out = Vec::with_capacity(pieces.len());
-        let mut at = range.start;
-        for (file_offset, bytes) in pieces.into_iter().filter(|(_, bytes)| !bytes.is_empty()) {
-            out.extend(zeros(file_offset - at));
-            at = file_offset + bytes.len() as u64;
-            out.push(bytes);
-        }
-        out.extend(zeros(end - at));
-        Ok(out)
+        Ok(parts)
     }
 
     /// The size of the file, as far as a read up to `end` needs it. The size is asked for if it is not certain to
@@ -316,13 +322,13 @@ impl Client {
 
     async fn read_part(
         &self,
-        inode: &Inode,
+        ino: Ino,
         snapshot: &LayoutSnapshot,
         range: brindle_layout::ObjectRange,
         mark: bool,
     ) -> Result<Part, Fault> {
         let request = ReadReq {
-            object: ObjectId::of(inode.ino, range.stripe),
+            object: ObjectId::of(ino, range.stripe),
             offset: range.object_offset,
             len_bytes: bounded_u32(range.len_bytes),
             may_cache: mark,
@@ -333,6 +339,35 @@ impl Client {
         let (_, bytes) = ost.call_with(&request, Vec::new(), options).await?;
         Ok(Part { range, bytes })
     }
+}
+
+/// The bytes of a range, from what the objects have of it. Ranges without an object, or behind its end, are zeros.
+pub(super) fn joined(snapshot: &LayoutSnapshot, parts: &[Part], range: Range<u64>) -> Vec<Bytes> {
+    let end = range.end;
+    if let [part] = parts
+        && part.range.len_bytes == end - range.start
+    {
+        return padded(part.bytes.clone(), part.range.len_bytes).collect();
+    }
+    let mut pieces: Vec<(u64, Bytes)> = Vec::new();
+    for part in parts {
+        let component = snapshot.layout.component(part.range.stripe.generation);
+        for piece in component.into_iter().flat_map(|component| part.range.pieces(component)) {
+            let at = (piece.object_offset - part.range.object_offset).min(part.bytes.len() as u64);
+            let until = (at + piece.len_bytes).min(part.bytes.len() as u64);
+            pieces.push((piece.file_offset, part.bytes.slice(to_usize(at)..to_usize(until))));
+        }
+    }
+    pieces.sort_by_key(|(file_offset, _)| *file_offset);
+    let mut out = Vec::with_capacity(pieces.len());
+    let mut at = range.start;
+    for (file_offset, bytes) in pieces.into_iter().filter(|(_, bytes)| !bytes.is_empty()) {
+        out.extend(zeros(file_offset - at));
+        at = file_offset + bytes.len() as u64;
+        out.push(bytes);
+    }
+    out.extend(zeros(end - at));
+    out
 }
 
 /// A range of an object in requests of a size that one may have.

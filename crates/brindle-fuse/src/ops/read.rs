@@ -8,6 +8,7 @@ use brindle_client::inodes::ReadGuard;
 use brindle_types::Fault;
 use bytes::Bytes;
 
+use crate::fs::Who;
 use crate::reply::Reply;
 use crate::request::Read;
 
@@ -23,9 +24,9 @@ impl AsRef<[u8]> for Guarded {
     }
 }
 
-pub(crate) async fn handle(client: &Client, op: Read) -> Result<Reply, Fault> {
+pub(crate) async fn handle(client: &Client, who: &Who, op: Read) -> Result<Reply, Fault> {
     let page = op.lock_owner.is_none();
-    let read = client.read(op.fh, op.offset, u64::from(op.size), page).await?;
+    let read = client.read_for(&who.ctx, op.fh, op.offset, u64::from(op.size), page).await?;
     let mut pieces = read.pieces;
     if let Some(guard) = read.guard {
         let bytes = pieces.pop().unwrap_or_default();

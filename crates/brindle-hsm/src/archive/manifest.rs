@@ -7,6 +7,10 @@ use brindle_types::attr::Time;
 use brindle_types::{ArchivedCopy, Attr, Code, Fault, Pair, Result};
 use serde::{Deserialize, Serialize};
 
+use super::sums::ExtentSums;
+
+/// Longest manifest that is read: one of the longest files has 3 MiB.
+pub const MANIFEST_BYTES_MAX: u64 = 8 << 20;
 /// Version of the form that this release writes.
 pub const VERSION: u32 = 1;
 
@@ -180,6 +184,9 @@ pub struct Manifest {
     pub size_bytes: u64,
     /// BLAKE3 of its bytes, in hex.
     pub blake3: String,
+    /// Checksums of its extents, where there are several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extents: Option<ExtentSums>,
     /// Paths of the file from the root, without a leading slash; one for each hard link.
     pub paths: Vec<Text>,
     /// The directories above them, each before its entries.
@@ -267,6 +274,7 @@ mod tests {
             attempt: number,
             size_bytes: 9,
             blake3: hex(&[0xab; 32]),
+            extents: Some(ExtentSums { extent_bytes: 1 << 20, blake3_base64: "eA==".to_owned() }),
             paths: vec![Text::of(b"a/b")],
             directories: vec![Above { path: Text::of(b"a"), owned, xattrs: Vec::new() }],
             owned,

@@ -7,6 +7,7 @@
 pub mod manifest;
 pub mod posix;
 pub mod s3;
+pub mod sums;
 
 use std::fmt;
 use std::fs::File;
@@ -19,6 +20,7 @@ use brindle_types::{ArchivedCopy, Attr, Code, Fault, Ino, Pair, Result};
 use bytes::Bytes;
 
 use self::manifest::Manifest;
+use self::sums::Sums;
 
 /// Bytes that are copied at once from and to a directory.
 pub const PART_BYTES: u64 = 1 << 20;
@@ -114,6 +116,32 @@ impl Archive {
                     .await
             }
             Archive::S3(bucket) => Ok(Source::S3(bucket.open_copy(ino, &copy).await?)),
+        }
+    }
+
+    /// Checksums of the extents of a copy that the MDT knows; `None` if the copy has none: it is of an earlier release, or of another tool.
+    pub async fn sums(&self, ino: Ino, copy: &ArchivedCopy) -> Option<Sums> {
+        let name = CopyName::of(ino, copy);
+        let manifest = match self {
+            Archive::Posix(dir) => {
+                let dir = dir.clone();
+                off_thread(move || dir.manifest_of(&name)).await
+            }
+            Archive::S3(bucket) => bucket.manifest_of(&name).await,
+        };
+        let told = match manifest {
+            Ok(manifest) => manifest?.extents?,
+            Err(fault) => {
+                tracing::warn!(file = %ino.fid(), %fault, "its readers wait until all of it is restored");
+                return None;
+            }
+        };
+        match Sums::of(&told, copy.size_bytes, &copy.checksum) {
+            Ok(sums) => Some(sums),
+            Err(why) => {
+                tracing::warn!(file = %ino.fid(), why, "its readers wait until all of it is restored");
+                None
+            }
         }
     }
 

@@ -13,7 +13,7 @@
 
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use brindle_types::attr::Time;
 use brindle_types::{ArchivedCopy, Attr, Code, Fault, Fid, Ino, Pair, Result};
 use parking_lot::Mutex;
 
-use super::manifest::Manifest;
+use super::manifest::{MANIFEST_BYTES_MAX, Manifest};
 use super::{CopyName, Whole, damaged};
 
 /// Directory of the links with paths.
@@ -112,6 +112,18 @@ fn manifest_of(copy: &Path) -> PathBuf {
     let mut name = copy.as_os_str().to_owned();
     name.push(MANIFEST);
     PathBuf::from(name)
+}
+
+/// Reads a manifest.
+pub(crate) fn read_manifest(path: &Path) -> Result<Manifest> {
+    let read = || -> io::Result<Vec<u8>> {
+        let mut json = Vec::new();
+        File::open(path)?.take(MANIFEST_BYTES_MAX).read_to_end(&mut json)?;
+        Ok(json)
+    };
+    let json = read().map_err(|e| failed("cannot read the manifest", path, &e))?;
+    Manifest::from_json(&json)
+        .map_err(|why| Fault::new(Code::ManifestDamaged).subject(path.display().to_string()).why(why))
 }
 
 /// Writes the manifest of a copy, durably but for its name.
@@ -360,6 +372,13 @@ impl Directory {
         let is_plain = path.components().all(|part| matches!(part, Component::Normal(_)));
         let is_meant = is_plain && !path.as_os_str().is_empty() && path.as_os_str().len() < PATH_BYTES_MAX;
         is_meant.then(|| self.root.join(SHADOW).join(path))
+    }
+
+    /// The manifest of a copy that the MDT knows; `None` if there is none.
+    pub fn manifest_of(&self, name: &CopyName) -> Result<Option<Manifest>> {
+        let path = manifest_of(&self.path(name));
+        let is_there = path.try_exists().map_err(|e| failed("cannot read the manifest", &path, &e))?;
+        is_there.then(|| read_manifest(&path)).transpose()
     }
 
     /// Opens a copy that the MDT knows. The copy's length is unchanged; the caller that reads the copy compares the checksum.

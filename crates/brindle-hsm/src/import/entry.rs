@@ -198,6 +198,7 @@ mod tests {
             attempt: number,
             size_bytes: 9,
             blake3: manifest::hex(&[0xab; 32]),
+            extents: None,
             paths: vec![Text::of(b"a/b")],
             directories: Vec::new(),
             owned: Owned { uid: 1, gid: 2, mode: 0o640, atime: now, mtime: now, ctime: now },

@@ -2,7 +2,7 @@
 //! beside them. A copy of another tool itself has the owner, mode, times and extended attributes.
 
 use std::fs::{self, File, Metadata};
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -15,10 +15,8 @@ use super::entry::{Bytes, Directory, Entry, is_plain};
 use super::tally::Tally;
 use crate::archive;
 use crate::archive::manifest::{Manifest, Moment, Number, Owned, Text, VERSION, Xattr};
-use crate::archive::posix::failed;
+use crate::archive::posix::{failed, read_manifest};
 
-/// The largest manifest that is read.
-const MANIFEST_BYTES_MAX: u64 = 8 << 20;
 /// Deepest directory of links.
 const DEPTH_MAX: usize = 2048;
 /// Largest list of names, and largest value, of extended attributes of a copy.
@@ -214,6 +212,7 @@ impl Walk {
             attempt: none,
             size_bytes: meta.len(),
             blake3,
+            extents: None,
             paths: vec![Text::of(path)],
             directories: Vec::new(),
             owned: owned(meta),
@@ -262,17 +261,6 @@ fn manifest_of(copy: &Path, meta: &Metadata) -> Result<Option<PathBuf>> {
         Ok(None)
     };
     look().map_err(|e| failed("cannot list", dir, &e))
-}
-
-fn read_manifest(path: &Path) -> Result<Manifest> {
-    let read = || -> io::Result<Vec<u8>> {
-        let mut json = Vec::new();
-        File::open(path)?.take(MANIFEST_BYTES_MAX).read_to_end(&mut json)?;
-        Ok(json)
-    };
-    let json = read().map_err(|e| failed("cannot read the manifest", path, &e))?;
-    Manifest::from_json(&json)
-        .map_err(|why| Fault::new(Code::ManifestDamaged).subject(path.display().to_string()).why(why))
 }
 
 /// The extended attributes of a copy that belong to its file: those of users, and ACLs. All other attributes belong to the file system that

@@ -15,6 +15,7 @@ use brindle_net::Limits;
 use brindle_types::{Attr, Code, Fault, Result};
 use brindle_wire::cache_updates::CacheUpdates;
 use brindle_wire::frame::{decode_body, encode_body};
+use brindle_wire::mds::hsm::HsmOpenReq;
 use brindle_wire::mds::link::LinkReq;
 use brindle_wire::mds::quota::QuotaOwner;
 use brindle_wire::mds::setattr::SetattrReq;
@@ -120,6 +121,7 @@ pub fn shown(op: Op, limits: &Limits, request: &Bytes, answer: Bytes) -> Result<
         Op::Create => changed::<create::CreateReq>(&answer, |resp| attr(&mut resp.attr)),
         Op::Tmpfile => changed::<tmpfile::TmpfileReq>(&answer, |resp| attr(&mut resp.attr)),
         Op::Open => changed::<open::OpenReq>(&answer, |resp| attr(&mut resp.attr)),
+        Op::HsmOpen => changed::<HsmOpenReq>(&answer, |resp| attr(&mut resp.attr)),
         Op::InlineWrite => changed::<inline::InlineWriteReq>(&answer, |resp| attr(&mut resp.attr)),
         Op::OpenAhead => changed::<open_ahead::OpenAheadReq>(&answer, |resp| {
             resp.opened.iter_mut().flatten().for_each(|opened| attr(&mut opened.attr));
@@ -155,19 +157,19 @@ fn holds_no_numbers(op: Op) -> bool {
         Op::InlineRead | Op::Convert | Op::Spill | Op::LayoutGet | Op::AppendReserve => true,
         Op::AppendDone | Op::Invalidate | Op::Migrate | Op::GetLock | Op::SetLock | Op::CancelLock => true,
         Op::SetStripe | Op::GetStripe | Op::QuotaUse | Op::QuotaRoom | Op::HsmState | Op::HsmAct => true,
-        Op::HsmSet | Op::HsmRecall | Op::NoteAccess => true,
+        Op::HsmSet | Op::HsmRecall | Op::HsmRead | Op::NoteAccess => true,
         // A project has one number everywhere.
         Op::ProjectGet | Op::ProjectSet | Op::QuotaFileRoom | Op::QuotaShow => true,
         // Shown with the numbers of the host.
         Op::Lookup | Op::Mkdir | Op::Mknod | Op::Symlink | Op::Link | Op::Getattr | Op::Setattr => false,
         Op::Create | Op::Tmpfile | Op::Open | Op::InlineWrite | Op::OpenAhead | Op::Readdir => false,
-        Op::Scan | Op::Getxattr => false,
+        Op::Scan | Op::Getxattr | Op::HsmOpen => false,
         // Refused to such hosts before they run, or none of an MDT.
         Op::PathOf | Op::OstUse | Op::OwnerQuery | Op::MdtWaits | Op::FenceTable | Op::QuotaSet => false,
         Op::ChangelogRegister | Op::ChangelogDeregister | Op::ChangelogClear | Op::ChangelogRead => false,
         Op::ChangelogInfo | Op::ChangelogMask | Op::HsmTake | Op::HsmProgress | Op::HsmDone => false,
         Op::HsmInfo | Op::HsmSwitch | Op::PolicyScan | Op::PolicyRemove | Op::HsmBacklog => false,
-        Op::HsmImport => false,
+        Op::HsmImport | Op::HsmExtents => false,
         Op::BackupRead | Op::MdtUsage | Op::MdtLogLevel | Op::SessionRights | Op::Read | Op::Write => false,
         Op::MemberAttach | Op::MemberLease | Op::MemberAppend | Op::MemberSync | Op::MemberFill => false,
         Op::Punch | Op::Allocate | Op::TruncateObject | Op::SyncObjects | Op::StatObjects => false,

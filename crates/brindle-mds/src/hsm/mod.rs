@@ -9,8 +9,10 @@
 //! | the only copy of a released file is never removed | a remove clears ARCHIVED when it is queued, and is refused for a released file |
 //!
 //! A released file looks like an inline one that has no bytes: its components have no objects, its size stays. An open is answered with
-//! `Released`; the mount then asks for a restore, waits, and opens the file again.
+//! `Released`. A mount that only reads then opens the file nevertheless, and reads the parts that are here ([`extents`], design note 054);
+//! another one asks for a restore, waits, and opens the file again.
 
+pub mod extents;
 pub mod queue;
 pub mod restore;
 pub mod sync;
@@ -90,6 +92,11 @@ pub fn is_released(t: &Txn<'_>, file: &Inode) -> Result<bool> {
     Ok(may_be && rows::state(t, file.ino)?.flags & HSM_RELEASED != 0)
 }
 
+/// Whether the bytes of a file lie in an archive only, and somebody has asked for them.
+pub fn is_restoring(t: &Txn<'_>, file: &Inode) -> Result<bool> {
+    Ok(t.live().hsm.actions.contains_key(&file.ino) && is_released(t, file)?)
+}
+
 /// Refuses with `Released` if the bytes of a file lie in an archive only.
 pub fn here(t: &Txn<'_>, file: &Inode) -> Result<()> {
     match is_released(t, file)? {
@@ -112,6 +119,7 @@ pub fn put_action(t: &mut Txn<'_>, ino: Ino, action: Action) {
         if action.running.is_none() {
             live.events.fire(Event::HsmWork);
         }
+        live.events.fire(Event::HsmExtents(ino));
     });
 }
 
@@ -121,6 +129,7 @@ pub fn end_action(t: &mut Txn<'_>, ino: Ino, status: HsmStatus) {
     t.after(move |live| {
         live.hsm.end(ino, status);
         live.events.fire(Event::Hsm(ino));
+        live.events.fire(Event::HsmExtents(ino));
     });
 }
 
@@ -153,10 +162,13 @@ pub fn attempt(t: &Txn<'_>, attempt: &HsmAttempt) -> Result<Action> {
     let action = t.live().hsm.actions.get(&attempt.ino).copied();
     let is_running =
         |action: &Action| action.running.is_some_and(|running| running.attempt == attempt.attempt);
-    action.filter(is_running).ok_or_else(|| {
-        let why = "the action was cancelled or given to another agent, or its file was removed or emptied";
-        Fault::new(Code::StaleAttempt).subject(attempt.ino.fid().to_string()).why(why)
-    })
+    action.filter(is_running).ok_or_else(|| stale_attempt(attempt.ino))
+}
+
+/// The refusal of what an attempt says that is over.
+pub fn stale_attempt(ino: Ino) -> Fault {
+    let why = "the action was cancelled or given to another agent, or its file was removed or emptied";
+    Fault::new(Code::StaleAttempt).subject(ino.fid().to_string()).why(why)
 }
 
 /// Refuses everybody but the owner of a file and root.

@@ -11,6 +11,7 @@ use brindle_stdx::cast::len_u32;
 use brindle_types::{HsmControl, HsmKind, Ino, Pair, Result};
 use brindle_wire::mds::hsm::{HsmAction, HsmAgent, HsmAttempt, HsmStatus};
 
+use super::extents::Restoring;
 use crate::store::Rows;
 use crate::store::hsm::{self as rows, Action};
 
@@ -61,6 +62,8 @@ pub struct Queue {
     /// The user who had the last turn.
     turn: BTreeMap<HsmKind, u32>,
     moved_bytes: BTreeMap<Ino, u64>,
+    /// What readers wait for and have, of files that are being restored.
+    pub(super) restoring: BTreeMap<Ino, Restoring>,
     finished: VecDeque<HsmAction>,
     /// Actions that went well since the MDT started.
     pub succeeded: u64,
@@ -108,6 +111,7 @@ impl Queue {
 
     fn take_out(&mut self, ino: Ino) -> Option<Action> {
         let action = self.actions.remove(&ino)?;
+        self.end_attempt(ino);
         self.running.remove(&ino);
         self.told.remove(&ino);
         self.moved_bytes.remove(&ino);
@@ -126,6 +130,7 @@ impl Queue {
     pub fn end(&mut self, ino: Ino, status: HsmStatus) {
         let moved_bytes = self.moved_bytes(ino);
         let Some(action) = self.take_out(ino) else { return };
+        self.restoring.remove(&ino);
         match status {
             HsmStatus::Succeeded => self.succeeded += 1,
             HsmStatus::Failed(_) => self.failed += 1,
@@ -237,6 +242,11 @@ impl Queue {
     /// An agent keeps its lease. `false`: it is not known.
     pub fn keeps(&mut self, agent: [u8; 16], now: Mono) -> bool {
         self.agents.get_mut(&agent).map(|known| known.heard = now).is_some()
+    }
+
+    /// Whether this is the attempt at a file's action that is under way.
+    pub(super) fn is_running(&self, at: &HsmAttempt) -> bool {
+        self.running.get(&at.ino) == Some(&at.attempt)
     }
 
     /// Notes how many bytes an attempt has copied. `false`: it was given up.

@@ -8,6 +8,7 @@ use brindle_layout::copies;
 use brindle_types::hsm::HSM_RELEASED;
 use brindle_types::layout::Component;
 use brindle_types::{Code, Fault, Ino, Result, Stripe};
+use brindle_wire::Op;
 use brindle_wire::mds::hsm::{HsmAttempt, HsmStatus};
 
 use crate::hsm::{self, HsmEvent};
@@ -15,6 +16,22 @@ use crate::mdt::{Busy, Call, Mdt, Step, Txn};
 use crate::relocate::{copy_all, give_up_aside, round_up};
 use crate::store::hsm::State;
 use crate::store::{Inode, inline, inode};
+
+/// Ends the restore of a file that is to be emptied, before others give back what they have of the file: a page that waits for its bytes
+/// cannot be given back.
+pub async fn cancel(mdt: &Mdt, ino: Ino) -> Result<()> {
+    mdt.step(&Call::internal(Op::HsmAct), |t| {
+        t.frees_space();
+        t.idle(ino)?;
+        let Some(file) = inode::find(t, ino)? else { return Ok(()) };
+        if hsm::is_restoring(t, &file)? {
+            hsm::end_action(t, ino, HsmStatus::Cancelled);
+            hsm::tell(t, HsmEvent::Cancel, ino, None, false);
+        }
+        Ok(())
+    })
+    .await
+}
 
 /// A restore that is about to end.
 struct Begun {

@@ -24,6 +24,8 @@ pub enum Event {
     LeaseFree(Ino),
     /// The action of tiering on a file has ended.
     Hsm(Ino),
+    /// More extents of a file that is being restored have come, its attempt is over, or its action.
+    HsmExtents(Ino),
     /// New work for agents may have come.
     HsmWork,
 }
@@ -46,6 +48,11 @@ pub enum SideTask {
         ino: Ino,
         /// Sessions that have the inode open.
         from: Vec<SessionId>,
+    },
+    /// Cancel the restore of a file that is to be emptied: whoever has pages of it in use waits for bytes that nobody needs.
+    CancelRestore {
+        /// The inode.
+        ino: Ino,
     },
     /// Take leases of directories back.
     RecallLeases(Conflicts),

@@ -338,41 +338,51 @@ async fn recall(
     req: &HsmRecallReq,
     waits_for: Option<Pair>,
 ) -> Result<HsmRecallResp> {
-    mdt.step(call, |t| {
-        t.frees_space();
-        let file = inode::get(t, req.ino)?;
-        if !hsm::is_released(t, &file)? {
-            return Ok(HsmRecallResp::Here);
+    mdt.step(call, |t| Ok(recalled(t, req, waits_for)?)).await
+}
+
+/// The restore of a released file, which begins here if there is none. `waits_for`: the restore whose outcome the caller wants to know.
+pub(super) fn recalled(
+    t: &mut Txn<'_>,
+    req: &HsmRecallReq,
+    waits_for: Option<Pair>,
+) -> Result<HsmRecallResp> {
+    t.frees_space();
+    let file = inode::get(t, req.ino)?;
+    if !hsm::is_released(t, &file)? {
+        return Ok(HsmRecallResp::Here);
+    }
+    let fid = req.ino.fid().to_string();
+    let live = t.live();
+    if let Some(action) = live.hsm.actions.get(&req.ino) {
+        if live.hsm.control == HsmControl::Stopped && action.running.is_none() {
+            let fault = Fault::new(Code::HsmOff).what("cannot restore").subject(fid);
+            return Ok(HsmRecallResp::Failed(fault));
         }
-        let live = t.live();
-        if let Some(action) = live.hsm.actions.get(&req.ino) {
-            if live.hsm.control == HsmControl::Stopped && action.running.is_none() {
-                let fault =
-                    Fault::new(Code::HsmOff).what("cannot restore").subject(req.ino.fid().to_string());
-                return Ok(HsmRecallResp::Failed(fault));
-            }
-            return Ok(HsmRecallResp::Waiting(action.cookie));
+        return Ok(HsmRecallResp::Waiting(action.cookie));
+    }
+    if live.recalling.contains(&req.ino) {
+        // Whoever empties it waits until others have given back what they have of it.
+        let fault = Fault::new(Code::NotRecalled).subject(fid).why("a program empties it at this moment");
+        return Ok(HsmRecallResp::Failed(fault));
+    }
+    match waits_for.and_then(|cookie| live.hsm.outcome(req.ino, cookie)) {
+        Some(HsmStatus::Failed(fault)) => return Ok(HsmRecallResp::Failed(fault.clone())),
+        Some(HsmStatus::Cancelled) => {
+            let why = "its restore was cancelled (lfs hsm_cancel, or a program empties it)";
+            let fault = Fault::new(Code::NotRecalled).subject(fid).why(why);
+            return Ok(HsmRecallResp::Failed(fault));
         }
-        match waits_for.and_then(|cookie| live.hsm.outcome(req.ino, cookie)) {
-            Some(HsmStatus::Failed(fault)) => return Ok(HsmRecallResp::Failed(fault.clone())),
-            Some(HsmStatus::Cancelled) => {
-                let why = "somebody gave its restore up (lfs hsm_cancel)";
-                let fault = Fault::new(Code::NotRecalled).subject(req.ino.fid().to_string()).why(why);
-                return Ok(HsmRecallResp::Failed(fault));
-            }
-            _ => {}
-        }
-        let state = hsm::state_of(t, req.ino)?;
-        let asked = Asked { flags: hsm::flags(&file, &state), file, state, cred: &req.cred };
-        if asked.has(HSM_LOST) {
-            return Ok(HsmRecallResp::Failed(lost(req.ino)));
-        }
-        match queue(t, &asked, "cannot restore", HsmKind::Restore, asked.state.archive) {
-            Ok(()) => {}
-            Err(fault) => return Ok(HsmRecallResp::Failed(fault)),
-        }
+        _ => {}
+    }
+    let state = hsm::state_of(t, req.ino)?;
+    let asked = Asked { flags: hsm::flags(&file, &state), file, state, cred: &req.cred };
+    if asked.has(HSM_LOST) {
+        return Ok(HsmRecallResp::Failed(lost(req.ino)));
+    }
+    match queue(t, &asked, "cannot restore", HsmKind::Restore, asked.state.archive) {
         // The action gets its number with the batch; the caller asks once more at once.
-        Ok(HsmRecallResp::Waiting(Pair::ZERO))
-    })
-    .await
+        Ok(()) => Ok(HsmRecallResp::Waiting(Pair::ZERO)),
+        Err(fault) => Ok(HsmRecallResp::Failed(fault)),
+    }
 }

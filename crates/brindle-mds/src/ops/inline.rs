@@ -7,6 +7,7 @@ use brindle_wire::mds::inline::{InlineReadReq, InlineReadResp, InlineWriteReq, I
 use brindle_wire::notify::InvalidateNotice;
 
 use crate::ask::Notice;
+use crate::hsm;
 use crate::mdt::{Call, Mdt, Step, Txn};
 use crate::reports;
 use crate::store::{Inode, inline, inode};
@@ -17,6 +18,7 @@ pub async fn handle_read(mdt: &Mdt, call: &Call, req: InlineReadReq) -> Result<I
     mdt.step(call, |t| {
         let file = inode::get(t, ino)?;
         file.file()?;
+        hsm::here(t, &file)?;
         let data = match file.is_inline() {
             true => Some(inline::get(t, ino)?),
             false => None,

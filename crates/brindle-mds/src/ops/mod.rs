@@ -14,6 +14,7 @@ pub mod hsm;
 pub mod hsm_agent;
 pub mod hsm_import;
 pub mod hsm_info;
+pub mod hsm_read;
 pub mod inline;
 pub mod invalidate;
 pub mod link;

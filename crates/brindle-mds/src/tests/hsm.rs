@@ -19,10 +19,10 @@ use super::sharing::write;
 use crate::background::destroy_some;
 use crate::hsm;
 
-const AGENT: [u8; 16] = [1; 16];
-const OTHER: [u8; 16] = [2; 16];
+pub(super) const AGENT: [u8; 16] = [1; 16];
+pub(super) const OTHER: [u8; 16] = [2; 16];
 const CONTENT: &str = "some bytes";
-const OWNER: u32 = 1000;
+pub(super) const OWNER: u32 = 1000;
 
 /// A closed file of user 1000 with a few bytes.
 async fn file(rig: &Rig, name: &str) -> Ino {
@@ -33,13 +33,13 @@ async fn file(rig: &Rig, name: &str) -> Ino {
     ino
 }
 
-struct CreateAs<'a> {
-    uid: u32,
-    name: &'a str,
+pub(super) struct CreateAs<'a> {
+    pub uid: u32,
+    pub name: &'a str,
 }
 
 impl CreateAs<'_> {
-    async fn make(&self, rig: &Rig) -> (Ino, u64, brindle_wire::mds::open::OpenGrant) {
+    pub(super) async fn make(&self, rig: &Rig) -> (Ino, u64, brindle_wire::mds::open::OpenGrant) {
         let mut req = create_req(Ino::ROOT, self.name, RW);
         req.cred = user(self.uid);
         let handle = req.handle;
@@ -49,7 +49,7 @@ impl CreateAs<'_> {
 }
 
 /// Writes bytes to objects of an open file, as a client does, and closes it with a report.
-async fn fill(rig: &Rig, ino: Ino, handle: u64, byte: u8, len: usize, closes: bool) {
+pub(super) async fn fill(rig: &Rig, ino: Ino, handle: u64, byte: u8, len: usize, closes: bool) {
     let convert = ConvertReq { ino, offset: 0, len_bytes: len as u64, promised: false };
     let grant = rig.ask(A, convert).await.expect("converted");
     let component = &grant.layout.components[0];
@@ -77,20 +77,20 @@ async fn act_as(rig: &Rig, ino: Ino, ask: HsmAsk, cred: Cred) -> Result<()> {
     rig.ask(A, HsmActReq { ino, ask, cred }).await.map(drop)
 }
 
-async fn act(rig: &Rig, ino: Ino, ask: HsmAsk) -> Result<()> {
+pub(super) async fn act(rig: &Rig, ino: Ino, ask: HsmAsk) -> Result<()> {
     act_as(rig, ino, ask, user(OWNER)).await
 }
 
-async fn flags(rig: &Rig, ino: Ino) -> u32 {
+pub(super) async fn flags(rig: &Rig, ino: Ino) -> u32 {
     rig.ask(A, HsmStateReq { ino }).await.expect("known").flags
 }
 
-async fn take(rig: &Rig, agent: [u8; 16]) -> Vec<HsmWork> {
+pub(super) async fn take(rig: &Rig, agent: [u8; 16]) -> Vec<HsmWork> {
     let request = HsmTakeReq { agent, host: "oss1".into(), archives: vec![1], max: 8, cred: root() };
     rig.ask(B, request).await.expect("given").work
 }
 
-async fn done(rig: &Rig, work: &HsmWork, outcome: HsmOutcome) -> Result<()> {
+pub(super) async fn done(rig: &Rig, work: &HsmWork, outcome: HsmOutcome) -> Result<()> {
     let attempt = HsmAttempt { ino: work.ino, attempt: work.attempt };
     rig.ask(B, HsmDoneReq { attempt, outcome, cred: root() }).await.map(drop)
 }
@@ -100,7 +100,7 @@ fn copy(work: &HsmWork) -> ArchivedCopy {
     ArchivedCopy { data_version, attempt, size_bytes, checksum: [9; 32] }
 }
 
-async fn archive(rig: &Rig, ino: Ino) -> ArchivedCopy {
+pub(super) async fn archive(rig: &Rig, ino: Ino) -> ArchivedCopy {
     act(rig, ino, HsmAsk::Archive(0)).await.expect("queued");
     let work = take(rig, AGENT).await.remove(0);
     assert_eq!((work.ino, work.kind, work.archive), (ino, HsmKind::Archive, 1));
@@ -122,11 +122,11 @@ async fn restored(rig: &Rig, handle: u64, text: &str) -> Ino {
     made.attr.ino
 }
 
-async fn recall(rig: &Rig, ino: Ino, waits_for: Option<Pair>) -> HsmRecallResp {
+pub(super) async fn recall(rig: &Rig, ino: Ino, waits_for: Option<Pair>) -> HsmRecallResp {
     rig.ask(A, HsmRecallReq { ino, waits_for, cred: user(OWNER) }).await.expect("answered")
 }
 
-const ARCHIVED: u32 = HSM_EXISTS | HSM_ARCHIVED;
+pub(super) const ARCHIVED: u32 = HSM_EXISTS | HSM_ARCHIVED;
 
 #[test]
 fn a_file_is_archived_released_and_comes_back() {

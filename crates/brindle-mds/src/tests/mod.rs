@@ -13,6 +13,7 @@ mod fuzz;
 mod golden;
 mod hostile;
 mod hsm;
+mod hsm_read;
 mod leases;
 mod model;
 mod mount_logs;

@@ -7,12 +7,15 @@ use brindle_types::{ArchivedCopy, Fault, HsmControl, HsmKind, Ino, Pair};
 use serde::{Deserialize, Serialize};
 
 use super::Empty;
+use super::open::{OpenGrant, OpenReq, OpenResp};
 use crate::{Cred, message};
 
 /// Most actions that an agent takes at once.
 pub const TAKE_MAX: u16 = 64;
 /// Most attempts that one request tells of.
 pub const PROGRESS_MAX: usize = 256;
+/// Most extents of one file that readers wait for, as the MDT keeps them and tells an agent.
+pub const WANTED_MAX: usize = 256;
 /// Most actions in one answer of [`HsmInfoReq`].
 pub const ACTIONS_MAX: usize = 1000;
 
@@ -112,6 +115,59 @@ pub enum HsmRecallResp {
 }
 message!(HsmRecallReq => HsmRecallResp, HsmRecall);
 
+/// Opens a released file for reading or executing without waiting for its bytes: begins its restore if there is none. A file that is not
+/// released is opened, too. Reads go by [`HsmReadReq`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HsmOpenReq {
+    /// The open; neither for writing nor with O_TRUNC.
+    pub open: OpenReq,
+}
+message!(HsmOpenReq => OpenResp, HsmOpen);
+
+/// Waits until a range of a released file is here, for whoever reads it. Answered after some seconds at the latest, or at once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HsmReadReq {
+    /// The file.
+    pub ino: Ino,
+    /// First byte.
+    pub offset: u64,
+    /// Number of bytes.
+    pub len_bytes: u64,
+    /// Whether the answer may wait for the range.
+    pub waits: bool,
+    /// The restore that is waited for, as an earlier answer told; `None`: one is begun if there is none.
+    pub waits_for: Option<Pair>,
+    /// Credentials of the program that waits.
+    pub cred: Cred,
+}
+
+/// Bytes of a released file that are here already: in the file without a name that the restore puts them into.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HsmPart {
+    /// Number of the restore.
+    pub cookie: Pair,
+    /// Its attempt. The bytes count only as long as this attempt goes on.
+    pub attempt: Pair,
+    /// The file without a name.
+    pub from: Ino,
+    /// Layout and epochs of that file.
+    pub grant: OpenGrant,
+}
+
+/// Place of a range of a released file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum HsmReadResp {
+    /// The file is not released any more.
+    Here,
+    /// The restore with this number is queued or under way, and the range is not here yet.
+    Waiting(Pair),
+    /// The restore has failed.
+    Failed(Fault),
+    /// The whole range is here, and compared with the checksums of the copy.
+    Part(HsmPart),
+}
+message!(HsmReadReq => HsmReadResp, HsmRead);
+
 /// An attempt at an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct HsmAttempt {
@@ -187,6 +243,29 @@ pub struct HsmProgressResp {
     pub gone: Vec<HsmAttempt>,
 }
 message!(HsmProgressReq => HsmProgressResp, HsmProgress);
+
+/// An agent tells which extents of a file it has restored, and asks which ones readers wait for. Keeps its lease.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HsmExtentsReq {
+    /// The agent.
+    pub agent: [u8; 16],
+    /// The attempt.
+    pub attempt: HsmAttempt,
+    /// The file without a name that the bytes are in.
+    pub from: Ino,
+    /// Every extent that is there, compared with its checksum and synced: the bits of [`brindle_types::hsm::Extents`].
+    pub here: Vec<u8>,
+    /// Credentials of the agent: root's.
+    pub cred: Cred,
+}
+
+/// Extents that readers wait for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HsmExtentsResp {
+    /// Numbers of extents that are not here, in the order in which they were asked for; at most [`WANTED_MAX`].
+    pub wanted: Vec<u64>,
+}
+message!(HsmExtentsReq => HsmExtentsResp, HsmExtents);
 
 /// Outcome of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,10 +10,8 @@ use object_store::{Error, ObjectMeta, ObjectStore, ObjectStoreExt};
 
 use super::{Bucket, DATA, MANIFEST, MARK, attempt_of, marked, text};
 use crate::archive::CopyName;
-use crate::archive::manifest::Manifest;
+use crate::archive::manifest::{MANIFEST_BYTES_MAX, Manifest};
 
-/// The largest manifest that is read.
-const MANIFEST_BYTES_MAX: u64 = 8 << 20;
 /// Most copies of one file that are looked at: that of each attempt since the last complete one.
 const COPIES_MAX: usize = 4096;
 
@@ -116,6 +114,15 @@ impl Bucket {
     /// A key as people write it.
     pub fn shown(&self, key: &str) -> String {
         format!("s3://{}/{key}", self.place.bucket)
+    }
+
+    /// The manifest of a copy that the MDT knows; `None` if there is none.
+    pub async fn manifest_of(&self, name: &CopyName) -> Result<Option<Manifest>> {
+        let key = self.key(name, MANIFEST);
+        match self.length(&key).await? {
+            Some(_) => Ok(Some(self.manifest(key.as_ref()).await?)),
+            None => Ok(None),
+        }
     }
 
     /// Reads a manifest.
