@@ -12,7 +12,9 @@ use brindle_wire::frame::{FLAG_FAULT, Frame, decode_body, encode_body};
 use brindle_wire::job::{MdtSharesReq, MdtUsageReq, SharesReq};
 use brindle_wire::log_level::MdtLogLevelReq;
 use brindle_wire::log_lines::MdtLogLinesReq;
+use brindle_wire::mds::scrub::MdtScrubReq;
 use brindle_wire::mds::session::{SessionOpenReq, SessionOpenResp};
+use brindle_wire::oss::scrub::ScrubReq;
 use bytes::Bytes;
 
 use crate::admission::{self, numbers};
@@ -21,6 +23,7 @@ use crate::dispatch::dispatch;
 use crate::expire;
 use crate::mdt::{Call, Event, Mdt};
 use crate::ops::{session, target_info};
+use crate::scrub;
 
 /// Reason for the end of a session whose host may do less than before.
 const TIGHTER: &str = "its nodemap allows less than before";
@@ -81,6 +84,10 @@ impl MdsService {
             Op::MdtUsage => {
                 let request: MdtUsageReq = decode_body(&frame.body)?;
                 return bare(encode_body(&Ok::<_, Fault>(conn.usage().answer(&request.0))));
+            }
+            Op::MdtScrub => {
+                let MdtScrubReq(ScrubReq { order }) = decode_body(&frame.body)?;
+                return bare(encode_body(&Ok::<_, Fault>(scrub::order(&self.mdt, order).await?)));
             }
             Op::MdtShares => {
                 let MdtSharesReq(SharesReq {}) = decode_body(&frame.body)?;

@@ -21,7 +21,10 @@ pub const VERSIONS: &[(u16, &str)] = &[
         "Tickets say which objects must exist, clients tell the MDT which objects of closed files were synced and when they wrote, answers say \
          when they were made, objects whether they were cut short, renames may leave a whiteout.",
     ),
-    (3, "Servers tell the releases at the other ends of their connections."),
+    (
+        3,
+        "Servers tell the releases at the other ends of their connections, and MDTs take orders about their scrub, which members verify together, and spare hosts tell their room.",
+    ),
 ];
 
 /// The server takes a [`crate::job::JobTag`] behind the bodies of requests.
