@@ -1,7 +1,8 @@
-//! Scrub of OSTs: orders, how far it is, what it has found (design note 047).
+//! Scrub of OSTs and MDTs: orders, how far it is, what it has found (design notes 047 and 057).
 
 use brindle_types::{Code, Fault, Result, Role, TargetId};
 use brindle_wire::map::Map;
+use brindle_wire::mds::scrub::{MdtDamage, MdtScrubReq};
 use brindle_wire::mds::session::TargetInfoResp;
 use brindle_wire::oss::scrub::{ScrubOrder, ScrubPass, ScrubReq, ScrubResp};
 use futures_util::future::join_all;
@@ -14,12 +15,12 @@ use crate::status::Target;
 /// Scrubs of the targets that were asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ScrubsView {
-    /// One for each OST.
+    /// One for each OST and MDT.
     pub targets: Vec<ScrubView>,
 }
 document!(ScrubsView, "brindle.target.scrub", 1);
 
-/// The scrub of an OST.
+/// The scrub of a target.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ScrubView {
     /// Full name of the target.
@@ -45,22 +46,24 @@ pub struct ScrubView {
     pub every_days: u32,
     /// Begin of the next pass, seconds since 1970; nothing if none will begin by itself, or one is under way.
     pub next_at: Option<i64>,
-    /// Damaged places that no copy has whole; the first of them.
+    /// Damaged places of an OST that no copy has whole; the first of them.
     pub unmended: Vec<PlaceView>,
+    /// Damaged places of an MDT that were not mended; the first of them.
+    pub store_damage: Vec<StoreDamageView>,
 }
 
-/// A pass over all objects.
+/// A pass over everything.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct PassView {
     /// Begin, seconds since 1970.
     pub began_at: i64,
     /// End, seconds since 1970; nothing while it is under way.
     pub ended_at: Option<i64>,
-    /// Objects that were looked at.
+    /// Objects that were looked at; of an MDT, rows.
     pub objects: u64,
     /// Bytes that were verified.
     pub bytes: u64,
-    /// Damaged places found: blocks of 4 KiB, or objects as a whole.
+    /// Damaged places found: blocks of 4 KiB, or objects as a whole; of an MDT, places in the files of its store.
     pub found: u64,
     /// Damaged places that were mended from another copy.
     pub mended: u64,
@@ -79,6 +82,35 @@ pub struct PlaceView {
     pub path: Option<String>,
     /// First byte of the damaged block in the object; nothing if the object as a whole cannot be read.
     pub offset: Option<u64>,
+}
+
+/// A damaged place of an MDT's store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct StoreDamageView {
+    /// Host of the copy; nothing where there is one copy.
+    pub host: Option<String>,
+    /// File in the directory of the store; nothing for rows.
+    pub file: Option<String>,
+    /// Offset in the file.
+    pub offset: Option<u64>,
+    /// Reason.
+    pub why: String,
+    /// Whether no checksum is wrong, and the rows of two copies differ.
+    pub differs: bool,
+}
+
+impl From<MdtDamage> for StoreDamageView {
+    fn from(damage: MdtDamage) -> StoreDamageView {
+        let MdtDamage { host, file, offset, why, differs } = damage;
+        let is_file = !file.is_empty();
+        StoreDamageView {
+            host: Some(host).filter(|host| !host.is_empty()),
+            file: Some(file).filter(|_| is_file),
+            offset: Some(offset).filter(|_| is_file),
+            why,
+            differs,
+        }
+    }
 }
 
 impl From<&ScrubPass> for PassView {
@@ -132,16 +164,17 @@ fn view(name: String, answer: &ScrubResp) -> ScrubView {
         every_days: record.every_days,
         next_at: will_begin.then_some(record.due_s),
         unmended: record.named.iter().map(place).collect(),
+        store_damage: Vec::new(),
     }
 }
 
-/// OSTs of a list, or all of them.
-pub fn osts(map: &Map, wanted: &[TargetId]) -> Result<Vec<TargetId>> {
-    if let Some(other) = wanted.iter().find(|target| target.role != Role::Ost) {
+/// OSTs and MDTs of a list, or all of them.
+pub fn targets(map: &Map, wanted: &[TargetId]) -> Result<Vec<TargetId>> {
+    if let Some(other) = wanted.iter().find(|target| target.role == Role::Mgt) {
         return Err(Fault::new(Code::BadArgument)
             .what("cannot scrub")
             .subject(map.fs.target(*other))
-            .why("only OSTs are scrubbed; an MDT verifies its log and its checkpoint when it reads them")
+            .why("OSTs and MDTs are scrubbed; the configuration of an MGS has checksums that are verified when it is read")
             .data("nothing was changed"));
     }
     if let Some(unknown) = wanted.iter().find(|target| map.target(**target).is_none()) {
@@ -150,19 +183,28 @@ pub fn osts(map: &Map, wanted: &[TargetId]) -> Result<Vec<TargetId>> {
             .data("nothing was changed"));
     }
     let all =
-        map.targets.iter().map(|entry| entry.id).filter(|id| id.role == Role::Ost && !map.is_removed(*id));
+        map.targets.iter().map(|entry| entry.id).filter(|id| id.role != Role::Mgt && !map.is_removed(*id));
     Ok(if wanted.is_empty() { all.collect() } else { wanted.to_vec() })
 }
 
-/// Gives an order to the scrubs of OSTs, and asks how far they are.
-pub async fn order(servers: &Servers, map: &Map, osts: &[TargetId], order: ScrubOrder) -> Result<ScrubsView> {
-    let request = ScrubReq { order };
-    let asking = osts.iter().map(|ost| async move { (*ost, servers.ask(map, *ost, &request).await) });
+async fn ask(servers: &Servers, map: &Map, target: TargetId, order: ScrubOrder) -> Result<ScrubView> {
+    let (name, request) = (map.fs.target(target), ScrubReq { order });
+    if target.role == Role::Mdt {
+        let answer = servers.ask(map, target, &MdtScrubReq(request)).await?;
+        let store_damage = answer.named.into_iter().map(StoreDamageView::from).collect();
+        return Ok(ScrubView { store_damage, ..view(name, &answer.scrub) });
+    }
+    Ok(view(name, &servers.ask(map, target, &request).await?))
+}
+
+/// Gives an order to the scrubs of targets, and asks how far they are.
+pub async fn order(servers: &Servers, map: &Map, ids: &[TargetId], order: ScrubOrder) -> Result<ScrubsView> {
+    let asking = ids.iter().map(|id| async move { (*id, ask(servers, map, *id, order).await) });
     let mut targets = Vec::new();
-    for (ost, answer) in join_all(asking).await {
-        let name = map.fs.target(ost);
+    for (id, answer) in join_all(asking).await {
+        let name = map.fs.target(id);
         targets.push(match answer {
-            Ok(answer) => view(name, &answer),
+            Ok(view) => view,
             Err(fault) if matches!(fault.code, Code::BadArgument | Code::NotForCaller | Code::NeedsRoot) => {
                 return Err(fault);
             }

@@ -42,6 +42,8 @@ const BUSY_TRIES: u32 = 40;
 /// answer.
 const SHOW_EVERY_MS: u64 = 1_000;
 const SHOW_MS: u64 = 2_000;
+/// Interval at which a spare host tells its room.
+const ROOM_EVERY_MS: u64 = 30_000;
 /// Pause before the MGS is asked again whether this host is a spare one.
 const SPARE_AGAIN_MS: u64 = 5_000;
 
@@ -223,7 +225,7 @@ impl ReplicaDaemon {
         loop {
             let marked = loop {
                 match spare::dir_of(&self.mgs, &self.how.host).await {
-                    Ok(dir) => break heard.became(dir).map_or(Ok(()), |dir| spare::mark(&dir)),
+                    Ok(dir) => break self.became_spare(&mut heard, dir).await,
                     Err(fault) => {
                         tracing::debug!(code = %fault.code, "the MGS does not tell the spare hosts: {fault}");
                         self.how.seams.sleep_ms(SPARE_AGAIN_MS).await;
@@ -233,9 +235,19 @@ impl ReplicaDaemon {
             if let Err(fault) = marked {
                 tracing::error!(code = %fault.code, "{fault}");
             }
-            // The sender lives as long as `self`.
-            let _ = rows.changed().await;
+            // A change of the rows, or time to tell the room again.
+            let _ = self.how.seams.timeout_ms(ROOM_EVERY_MS, rows.changed()).await;
         }
+    }
+
+    /// Marks the directory where the host has become a spare one, and tells its room.
+    async fn became_spare(&self, heard: &mut spare::Heard, dir: Option<String>) -> brindle_types::Result<()> {
+        heard.became(dir.clone()).map_or(Ok(()), |dir| spare::mark(&dir))?;
+        let Some(dir) = dir else { return Ok(()) };
+        if let Err(fault) = spare::tell_room(&self.mgs, &*self.how.seams.disk, &dir).await {
+            tracing::debug!(code = %fault.code, "the MGS does not hear of the room here: {fault}");
+        }
+        Ok(())
     }
 
     /// Starts and stops members as the MGS orders.

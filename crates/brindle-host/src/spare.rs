@@ -6,9 +6,10 @@
 
 use std::path::Path;
 
+use brindle_stdx::Disk;
 use brindle_targets::Directory;
 use brindle_types::{Code, Fault, Result};
-use brindle_wire::mgs::spare::ListSparesReq;
+use brindle_wire::mgs::spare::{ListSparesReq, ReportSpareReq};
 
 use crate::identity::write_whole;
 
@@ -24,6 +25,18 @@ pub(crate) async fn dir_of(mgs: &Directory, host: &str) -> Result<Option<String>
         // An MGS of an earlier release knows of no spare hosts.
         Err(fault) if fault.code == Code::UnknownOp => Ok(None),
         Err(fault) => Err(fault),
+    }
+}
+
+/// Tells the MGS what is free in the spare directory. An MGS of an earlier release does not go by that.
+pub(crate) async fn tell_room(mgs: &Directory, disk: &dyn Disk, dir: &str) -> Result<()> {
+    let space = disk.space(dir);
+    let space =
+        space.map_err(|e| Fault::io(Code::NotWritable, "cannot see the space of", dir.to_owned(), &e))?;
+    let request = ReportSpareReq { available_bytes: space.available_bytes };
+    match mgs.mgs().probe_within(&request, ASK_MS).await {
+        Err(fault) if fault.code != Code::UnknownOp => Err(fault),
+        _ => Ok(()),
     }
 }
 

@@ -17,8 +17,8 @@ use parking_lot::Mutex;
 use redb::StorageBackend;
 
 /// redb's page size: the unit of checksums, and of redb's writes that an offline reader keeps.
-const BLOCK_BYTES: u64 = 4096;
-const BLOCK_LEN: usize = to_usize(BLOCK_BYTES);
+pub(crate) const BLOCK_BYTES: u64 = 4096;
+pub(crate) const BLOCK_LEN: usize = to_usize(BLOCK_BYTES);
 
 /// Size of a window. If reads in a window wait for the device twice, the whole window is fetched. Related
 /// rows lie near each other, but a directory is read in the order of hashes: page by page that is a device
@@ -58,7 +58,23 @@ pub(crate) struct Gate {
 /// Checksums of blocks as they were last read or written; index is the block's number. Outlives an engine that has to
 /// be opened again.
 #[derive(Default)]
-pub(crate) struct Sums(Vec<Option<u32>>);
+pub(crate) struct Sums {
+    blocks: Vec<Option<u32>>,
+    /// Bytes of the first block, which redb writes in parts; `None` where they are not known.
+    first: Option<Vec<u8>>,
+    /// A write of the first block is under way, or has failed.
+    is_first_open: bool,
+}
+
+/// Verdict about a block that was read from the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BlockState {
+    /// The block was neither read nor written since the opening, or is being written.
+    Unknown,
+    /// The block is as it was last read or written.
+    Whole,
+    Damaged,
+}
 
 struct Overlay {
     len_bytes: u64,
@@ -71,6 +87,7 @@ pub(crate) struct Backend(Arc<Gate>);
 impl Backend {
     /// Writes go to the file.
     pub fn new(file: Arc<dyn DiskFile>, sums: Arc<Mutex<Sums>>) -> (Backend, Arc<Gate>) {
+        sums.lock().learn_first(&*file);
         Self::over(Gate { file, shut: AtomicBool::new(false), sums, windows: Windows::new(), overlay: None })
     }
 
@@ -140,27 +157,87 @@ impl Sums {
         to_usize(offset / BLOCK_BYTES)..to_usize((offset + len as u64).div_ceil(BLOCK_BYTES))
     }
 
+    /// Reads the first block, unless its bytes are known. redb has checksums of its own there, which it verifies when it opens the file.
+    fn learn_first(&mut self, file: &dyn DiskFile) {
+        if self.first.is_some() && !self.is_first_open {
+            return;
+        }
+        let mut block = vec![0; BLOCK_LEN];
+        // (A file in the making has no first block. One that cannot be read is refused by redb.)
+        if file.read_at(&mut block, 0).is_ok_and(|n| n == BLOCK_LEN) {
+            self.first = Some(block);
+            self.is_first_open = false;
+        }
+    }
+
     /// The blocks of the range are being written: what a failed write leaves there is unknown.
     fn forget(&mut self, offset: u64, len: usize) {
         let range = Self::range(offset, len);
-        if self.0.len() < range.end {
-            self.0.resize(range.end, None);
+        if self.blocks.len() < range.end {
+            self.blocks.resize(range.end, None);
         }
-        self.0[range].fill(None);
+        self.blocks[range].fill(None);
+        self.is_first_open |= offset < BLOCK_BYTES;
     }
 
     fn written(&mut self, offset: u64, data: &[u8]) {
         for (n, block) in Self::blocks(offset, data) {
-            self.0[n] = Some(crc(block));
+            self.blocks[n] = Some(crc(block));
         }
+        if let (Some(first), Ok(at)) = (&mut self.first, usize::try_from(offset)) {
+            let end = BLOCK_LEN.min(at.saturating_add(data.len()));
+            if at < end {
+                first[at..end].copy_from_slice(&data[..end - at]);
+                self.is_first_open = false;
+            }
+        }
+    }
+
+    /// Number of blocks that are known of.
+    pub fn len(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// Checksum of a block; `None` where it is not known.
+    pub fn get(&self, n: usize) -> Option<u32> {
+        match n {
+            0 => self.first.as_deref().filter(|_| !self.is_first_open).map(crc),
+            _ => self.blocks.get(n).copied().flatten(),
+        }
+    }
+
+    /// Compares a block that was read from the device with what was last read or written.
+    pub fn judge(&self, n: usize, block: &[u8]) -> BlockState {
+        match self.get(n) {
+            None => BlockState::Unknown,
+            Some(sum) if sum == crc(block) => BlockState::Whole,
+            Some(_) => BlockState::Damaged,
+        }
+    }
+
+    /// Writes a damaged block anew, if the right bytes of it are in memory: the first block is kept here, the others may be in the page cache.
+    /// The caller holds the lock of the checksums, so that redb does not write the block meanwhile.
+    pub fn mend(&self, n: usize, file: &dyn DiskFile) -> io::Result<bool> {
+        let at = n as u64 * BLOCK_BYTES;
+        let mut block = vec![0; BLOCK_LEN];
+        match &self.first {
+            Some(first) if n == 0 => block.copy_from_slice(first),
+            _ => read_exact_at(file, &mut block, at)?,
+        }
+        if self.judge(n, &block) != BlockState::Whole {
+            return Ok(false);
+        }
+        file.write_at(&block, at)?;
+        file.sync_data()?;
+        Ok(true)
     }
 
     fn check_read(&mut self, offset: u64, data: &[u8]) -> io::Result<()> {
         for (n, block) in Self::blocks(offset, data) {
-            if self.0.len() <= n {
-                self.0.resize(n + 1, None);
+            if self.blocks.len() <= n {
+                self.blocks.resize(n + 1, None);
             }
-            if *self.0[n].get_or_insert_with(|| crc(block)) != crc(block) {
+            if *self.blocks[n].get_or_insert_with(|| crc(block)) != crc(block) {
                 let at = n as u64 * BLOCK_BYTES;
                 return Err(io::Error::new(
                     io::ErrorKind::InvalidData,
@@ -245,7 +322,7 @@ impl StorageBackend for Backend {
             Some(overlay) => overlay.lock().len_bytes = len_bytes,
             None => {
                 self.0.file.set_len(len_bytes)?;
-                self.0.sums.lock().0.truncate((len_bytes / BLOCK_BYTES) as usize);
+                self.0.sums.lock().blocks.truncate((len_bytes / BLOCK_BYTES) as usize);
             }
         }
         Ok(())

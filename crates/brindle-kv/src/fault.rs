@@ -78,7 +78,7 @@ pub(crate) fn is_full(e: &io::Error) -> bool {
 }
 
 /// A key for people: its kind (the first byte, a letter in all of the MDT's rows) and the rest in hexadecimal.
-fn row_name(key: &[u8]) -> String {
+pub fn row_name(key: &[u8]) -> String {
     let Some((&kind, rest)) = key.split_first() else { return "a row without a key".to_owned() };
     let mut name = if kind.is_ascii_graphic() {
         format!("row {}", kind as char)

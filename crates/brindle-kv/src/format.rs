@@ -206,6 +206,13 @@ pub(crate) fn decode_record(segment: &Bytes, offset: usize, seed: u32, term: u32
     })
 }
 
+/// Size that the header of a record at `offset` claims, padding included; `None` where the header is not there as a whole.
+pub(crate) fn claimed_len(bytes: &[u8], offset: usize) -> Option<usize> {
+    let header = bytes.get(offset..)?.get(..RECORD_HEADER_BYTES)?;
+    let payload_len = Reader::new(&header[4..]).u32()? as usize;
+    RECORD_HEADER_BYTES.checked_add(payload_len)?.checked_next_multiple_of(ALIGN)
+}
+
 /// The record at `offset` of bytes that something else has checked, and its place in the log.
 pub(crate) fn parse_record(bytes: &Bytes, offset: usize) -> Option<(LogPos, Record)> {
     let rest = bytes.get(offset..)?;

@@ -73,6 +73,15 @@ impl GroupBuffer {
         self.end_offset + record_bytes as u64 > self.segment_bytes
     }
 
+    /// Makes the next record begin a new segment. A segment is named by its first record, so the present one must have a record.
+    pub fn end_segment(&mut self) {
+        assert!(
+            self.end_offset > HEADER_BYTES as u64,
+            "an empty segment would be replaced by one of its name"
+        );
+        self.end_offset = self.segment_bytes;
+    }
+
     /// Adds the record of index `next_index`. `now` is when it was made; `None` for one that needs no syncing.
     pub fn push(&mut self, record: &[u8], now: Option<Mono>) {
         let index = self.next_index;

@@ -14,6 +14,7 @@ use crate::fault::store_io;
 use crate::open::{self, Replayed};
 use crate::options::{Durability, DurabilityMode, KvOptions, KvStats, OpenReport};
 use crate::snapshot::Snapshot;
+use crate::verify::Verifier;
 
 /// An open store. Clones share it; dropping the last clone stops its background tasks (as a kill would: nothing is
 /// flushed). [`Kv::close`] stops it in order.
@@ -235,6 +236,17 @@ impl Kv {
     pub async fn snapshot(&self) -> Result<Snapshot> {
         self.checkpoint().await?;
         Ok(Snapshot::of(&self.engine.layers.read()))
+    }
+
+    /// The files as they are now, for [`crate::verify`].
+    pub fn verifier(&self) -> Verifier {
+        self.engine.verifier()
+    }
+
+    /// Makes all segments of the log needless that there are now: begins a new one and writes a checkpoint. Mends damage in the log, because all rows of
+    /// it are in memory or in the checkpoint.
+    pub async fn renew_log(&self) -> Result<()> {
+        self.engine.renew_log().await
     }
 
     /// Bytes of the file of the last checkpoint; 0 where that cannot be told.

@@ -42,8 +42,10 @@ mod store;
 mod tail;
 #[cfg(test)]
 mod tests;
+mod verify;
 
 pub use batch::{BATCH_BYTES_MAX, Batch, CHANGE_OVERHEAD_BYTES, KEY_BYTES_MAX, LogPos, VALUE_BYTES_MAX};
+pub use fault::row_name;
 pub use fill::Filling;
 pub use kv::Kv;
 pub use options::{
@@ -54,6 +56,7 @@ pub use reader::KvReader;
 pub use replica::{Checkpointed, Checkpointing, Replica};
 pub use snapshot::Snapshot;
 pub use tail::{decode_records, encode_rows};
+pub use verify::{Digest, FileDamage, FilePlace, VERIFY_BYTES, Verified, Verifier, verify};
 
 #[cfg(not(test))]
 pub(crate) use brindle_stdx::planted;

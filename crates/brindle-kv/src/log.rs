@@ -689,6 +689,26 @@ impl Log {
         segments.drain(..keep).collect()
     }
 
+    /// Makes the next record begin a new segment; the present one has a record. `MdtFull` unless the new segment is there in advance: records would
+    /// otherwise wait for room that the present segment has.
+    pub fn end_segment(&self) -> Result<()> {
+        let mut group = self.group.lock();
+        if group.spare != Spare::Ready {
+            return Err(
+                Fault::new(Code::MdtFull).why("there is no room for another segment of the metadata log")
+            );
+        }
+        group.end_segment();
+        Ok(())
+    }
+
+    /// All segments in their order, and the index of the last record that is on the device.
+    pub fn segments(&self) -> (Vec<Segment>, u64) {
+        // In this order: a segment that is made meanwhile begins behind what was synced before.
+        let synced = self.synced.load(Ordering::Acquire);
+        (self.segments.lock().clone(), synced)
+    }
+
     pub fn segment_count(&self) -> usize {
         self.segments.lock().len()
     }

@@ -20,7 +20,9 @@ use crate::memtable::{Memtable, PointRead};
 use crate::open::{Replayed, SEGMENTS_AT_OPEN_MAX, next_term, replay};
 use crate::options::{KvOptions, OpenReport};
 use crate::segment::make_segment;
+use crate::snapshot::Snapshot;
 use crate::store::{Meta, Store, View};
+use crate::verify::Verifier;
 
 /// A store that follows.
 pub struct Replica {
@@ -192,7 +194,9 @@ impl Replica {
         let Some(writing) = self.segment.as_mut() else {
             return Err(Fault::new(Code::Bug).what("a segment was begun, and is not there"));
         };
-        let record = Bytes::from(encode_record(writing.header.seed(), pos, synced, &batch.changes));
+        let lost = usize::from(crate::planted("kv_replica_loses_a_row") && !batch.changes.is_empty());
+        let changes = &batch.changes[lost..];
+        let record = Bytes::from(encode_record(writing.header.seed(), pos, synced, changes));
         writing.pending.extend_from_slice(&record);
         self.unsynced_since.get_or_insert(now);
         if let Some(tail) = &mut self.replayed.tail {
@@ -289,6 +293,23 @@ impl Replica {
         self.replayed.layers.frozen = None;
         self.replayed.applied = done.applied;
         self.replayed.remove_needless();
+    }
+
+    /// The files as they are now, for [`crate::verify`].
+    pub fn verifier(&self) -> Verifier {
+        let (disk, sums) = (self.replayed.seams.disk.clone(), self.replayed.store.sums());
+        Verifier::new(disk, &self.replayed.dir, sums, &self.replayed.scan.segments, self.synced)
+    }
+
+    /// The rows of the last checkpoint. A caller that has just written one finds all rows up to that moment.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot::of(&self.replayed.layers)
+    }
+
+    /// Begins a new segment of the log. The next checkpoint makes all earlier segments needless, whatever is damaged in them.
+    pub fn renew_log(&mut self) -> Result<()> {
+        let term = self.last().term.max(self.replayed.scan.term_max);
+        self.begin_segment(LogPos { term, index: self.last().index + 1 })
     }
 
     /// Becomes a primary: durably takes a new term, above every term that it has seen.

@@ -157,7 +157,7 @@ fn read_segment(disk: &dyn Disk, path: &str) -> Result<Bytes> {
 }
 
 /// Index behind the last record of `segment`, as the next header tells.
-fn bound(segment: &SegmentHeader, next: &SegmentHeader) -> u64 {
+pub(crate) fn bound(segment: &SegmentHeader, next: &SegmentHeader) -> u64 {
     if next.term == segment.term { next.first_index } else { next.previous_last_index + 1 }
 }
 

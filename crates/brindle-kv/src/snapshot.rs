@@ -25,6 +25,24 @@ impl Snapshot {
         Snapshot { layers: Layers { active: Memtable::default(), frozen, view }, at: layers.active.base }
     }
 
+    /// The snapshot with later changes on top, up to record `at`.
+    pub(crate) fn on_top(&self, active: Memtable, at: LogPos) -> Snapshot {
+        let (frozen, view) = (self.layers.frozen.clone(), Arc::clone(&self.layers.view));
+        Snapshot { layers: Layers { active, frozen, view }, at }
+    }
+
+    /// At most `limit` rows in order of key: those behind `after`, which may be empty, up to `to` where it is given.
+    pub(crate) fn rows_to(
+        &self,
+        after: &[u8],
+        to: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<Vec<(Bytes, Bytes)>> {
+        let start = if after.is_empty() { Vec::new() } else { successor(after) };
+        let end = to.map(successor);
+        scan_layers(&|start, end| self.layers.chunk(start, end), &start, end.as_deref(), limit)
+    }
+
     /// The last record whose rows are in the snapshot. Records without rows may follow that change nothing.
     pub fn at(&self) -> LogPos {
         self.at

@@ -263,6 +263,11 @@ impl Store {
         })
     }
 
+    /// Checksums of the blocks of the file.
+    pub fn sums(&self) -> Arc<Mutex<Sums>> {
+        self.sums.clone()
+    }
+
     /// The last durable state; waits for a checkpoint that is being written.
     pub fn view(&self) -> Result<View> {
         self.with_db(|open| Ok(read_view(&self.path, &open.db)?.0))

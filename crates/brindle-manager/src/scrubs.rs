@@ -1,4 +1,4 @@
-//! The scrub of OSTs: its progress, and orders to it.
+//! The scrub of OSTs and MDTs: its progress, and orders to it.
 
 use std::str::FromStr;
 
@@ -43,11 +43,11 @@ impl Verb {
     }
 }
 
-/// Scrubs of all OSTs.
+/// Scrubs of all targets.
 pub async fn list(managed: &Managed) -> Result<ScrubsView> {
     let (map, _) = managed.servers.map(&managed.place()?).await?;
-    let osts = scrub::osts(&map, &[])?;
-    scrub::order(&managed.servers, &map, &osts, ScrubOrder::Show).await
+    let ids = scrub::targets(&map, &[])?;
+    scrub::order(&managed.servers, &map, &ids, ScrubOrder::Show).await
 }
 
 /// Says what an order to the scrub of a target would come to.
@@ -106,6 +106,6 @@ async fn find(managed: &Managed, name: &str) -> Result<TargetId> {
     let (map, _) = managed.servers.map(&managed.place()?).await?;
     let unknown = || Fault::new(Code::UnknownTarget).subject(name.to_owned()).data("nothing was changed");
     let target = map.targets.iter().find(|entry| map.fs.target(entry.id) == name).ok_or_else(unknown)?.id;
-    scrub::osts(&map, &[target])?;
+    scrub::targets(&map, &[target])?;
     Ok(target)
 }

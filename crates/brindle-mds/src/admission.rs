@@ -151,7 +151,8 @@ impl Request<'_> {
             Op::OstStatfs | Op::CopyRange | Op::ListObjects | Op::ReturnGrant => refused(op),
             Op::ReplicaAttach | Op::ReplicaLease | Op::ReplicaChange | Op::ReplicaLook => refused(op),
             Op::ReplicaList | Op::ReplicaRead | Op::ReplicaVerify | Op::ReplicaScrub => refused(op),
-            Op::Scrub | Op::NoteScrub => refused(op),
+            Op::Scrub | Op::NoteScrub | Op::MdtScrub => refused(op),
+            Op::MemberVerify | Op::MemberCompare | Op::MemberScrub | Op::ReportSpare => refused(op),
             Op::MemberAttach | Op::MemberLease | Op::MemberAppend | Op::MemberSync | Op::MemberFill => {
                 refused(op)
             }

@@ -12,6 +12,7 @@
 //! | [`changelog`] | what readers are told of each change |
 //! | [`access_times`] | since when reads of files are in their access times |
 //! | [`scan`] | walking a tree with a predicate, a page at a time |
+//! | [`scrub`] | damage on the disk, found by reading everything |
 //! | [`admission`] | what hosts may do that are not trusted fully |
 //! | [`replica`] | one of several members with the same log |
 //! | [`ask`], [`osts`] | what the MDT asks of clients and of OSTs |
@@ -62,6 +63,7 @@ pub mod replica;
 pub mod reports;
 pub mod restore;
 pub mod scan;
+pub mod scrub;
 pub mod service;
 pub mod start;
 pub mod store;

@@ -6,6 +6,7 @@
 //! | [`following`] | a member on the network that follows: takes records and rows, grants leases |
 //! | [`promise`] | terms that others take |
 //! | [`shipping`] | the records on their way to the other members, and how far those are |
+//! | [`verified`] | what a member that follows does for the scrub |
 //! | [`leading`] | the primary: takes over, fills learners, keeps its lease |
 //!
 //! [`brindle_targets::replica::SetMember`] holds what members of all kinds have in common. Invariants: a member's log is the beginning of
@@ -17,6 +18,7 @@ mod held;
 pub mod leading;
 mod promise;
 mod shipping;
+pub(crate) mod verified;
 
 use brindle_config::Superblock;
 use brindle_kv::LogPos;

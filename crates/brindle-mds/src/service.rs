@@ -12,7 +12,9 @@ use brindle_wire::frame::{FLAG_FAULT, Frame, decode_body, encode_body};
 use brindle_wire::job::{MdtSharesReq, MdtUsageReq, SharesReq};
 use brindle_wire::log_level::MdtLogLevelReq;
 use brindle_wire::log_lines::MdtLogLinesReq;
+use brindle_wire::mds::scrub::MdtScrubReq;
 use brindle_wire::mds::session::{SessionOpenReq, SessionOpenResp};
+use brindle_wire::oss::scrub::ScrubReq;
 use brindle_wire::trace::MdtTraceReq;
 use bytes::Bytes;
 
@@ -22,6 +24,7 @@ use crate::dispatch::dispatch;
 use crate::expire;
 use crate::mdt::{Call, Event, Mdt};
 use crate::ops::{mount_logs, session, target_info};
+use crate::scrub;
 
 /// Reason for the end of a session whose host may do less than before.
 const TIGHTER: &str = "its nodemap allows less than before";
@@ -122,6 +125,10 @@ impl MdsService {
             }
             Op::MountLogLines => {
                 encode_body(&Ok::<_, Fault>(mount_logs::handle_lines(&self.mdt, decode_body(body)?).await?))
+            }
+            Op::MdtScrub => {
+                let MdtScrubReq(ScrubReq { order }) = decode_body(body)?;
+                encode_body(&Ok::<_, Fault>(scrub::order(&self.mdt, order).await?))
             }
             Op::MdtTrace => {
                 let request: MdtTraceReq = decode_body(body)?;

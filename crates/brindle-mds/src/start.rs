@@ -9,6 +9,7 @@ use brindle_stdx::Seams;
 use brindle_targets::durability::TargetMode;
 use brindle_targets::{Gate, Member, ServedTarget, member};
 use brindle_types::{Fault, Nid, Result, Role};
+use brindle_wire::Op;
 use brindle_wire::mgs::durability::Mode;
 
 use crate::cluster::{self, OstTargets};
@@ -17,6 +18,7 @@ use crate::connections::Connections;
 use crate::mdt::Mdt;
 use crate::osts::Osts;
 use crate::replica::leading::{self, Led};
+use crate::scrub::{self, Around};
 use crate::service::MdsService;
 use crate::store::Engine;
 use crate::{background, changelog, expire, hsm, recovery, replica};
@@ -177,6 +179,11 @@ async fn start_as_primary(starting: Starting) -> Result<Handle> {
     started
 }
 
+/// Whether a program waits for an operation: names and attributes, not what keeps sessions alive.
+fn of_users(op: Op) -> bool {
+    (100..220).contains(&(op as u16))
+}
+
 impl Starting {
     async fn serve(self, engine: Engine, led: Option<Led>) -> Result<Handle> {
         let Starting { config, seams, transport, superblock, targets, mode } = self;
@@ -228,6 +235,12 @@ impl Handle {
             member.spawn("mds.learners", learners);
             member.fails_with("mds.leader", leader.clone().until_ended(self.name()));
         }
+        if let Some(Led(leader)) = &self.led {
+            mdt().scrub().leads(leader);
+        }
+        let around =
+            Around { targets: targets.directory().clone(), requests: member.counts_requests(of_users) };
+        member.spawn("mds.scrub", scrub::run(mdt(), around));
         member.spawn("mds.map", cluster::follow_map(mdt(), targets.directory().clone()));
         member.spawn("mds.recovery", recovery::run(mdt()));
         member.spawn("mds.leases", expire::watch_leases(mdt()));

@@ -77,6 +77,7 @@ async fn body(mgs: &Arc<Mgs>, conn: &ServerConn, frame: &Frame) -> Result<Bytes>
         Op::ChangeShared => reply(ops::shared::change(mgs, conn, decode_body(&frame.body)?).await),
         Op::KeepReplicas => reply(ops::replica::keep(mgs, conn, decode_body(&frame.body)?).await),
         Op::ListSpares => reply(ops::replica::list_spares(mgs)),
+        Op::ReportSpare => reply(ops::replica::report_spare(mgs, conn, decode_body(&frame.body)?)),
         Op::ChangeSpare => reply(ops::replica::change_spare(mgs, conn, decode_body(&frame.body)?).await),
         Op::ListReplicas => reply(ops::replica::list(mgs)),
         Op::ChangeReplicas => reply(ops::replica::change(mgs, conn, decode_body(&frame.body)?).await),

@@ -213,7 +213,7 @@ fn between(fs: &FsName, before: &Seen, now: &Seen) -> Vec<Happening> {
         sets_between(&fs.target(*id), before.sets.get(id), set, &mut found);
     }
     for (id, pass) in &now.scrubs {
-        scrubs_between(&fs.target(*id), before.scrubs.get(id), pass, &mut found);
+        scrubs_between((&fs.target(*id), id.role), before.scrubs.get(id), pass, &mut found);
     }
     found
 }
@@ -274,20 +274,27 @@ fn sets_between(name: &str, before: Option<&SeenSet>, now: &SeenSet, found: &mut
 }
 
 /// A pass is told of when it has found more damage, and at its end.
-fn scrubs_between(name: &str, before: Option<&ScrubPass>, now: &ScrubPass, found: &mut Vec<Happening>) {
+fn scrubs_between(
+    (name, role): (&str, Role),
+    before: Option<&ScrubPass>,
+    now: &ScrubPass,
+    found: &mut Vec<Happening>,
+) {
     let before = before.filter(|before| before.began_s == now.began_s);
     let level = if now.unmended > 0 { EventLevel::Error } else { EventLevel::Warning };
     let mut tell = |level, event, text: String| found.push(happened(level, event, name, text));
     let ScrubPass { found: places, mended, unmended, .. } = now;
     if before.map_or(0, |before| before.found + before.unmended) < places + unmended {
-        let code = if *unmended > 0 { Code::ObjectDamaged } else { Code::DamageMended };
+        let lost = if role == Role::Mdt { Code::KvDamaged } else { Code::ObjectDamaged };
+        let code = if *unmended > 0 { lost } else { Code::DamageMended };
         let text = format!(
             "the scrub has found {places} damaged places, {mended} mended from another copy, {unmended} not ({code})"
         );
         tell(level, "scrub.damage", text);
     }
     if now.ended_s != 0 && before.is_none_or(|before| before.ended_s == 0) {
-        let verified = format!("{} in {} objects verified", format_bytes(now.bytes), now.objects);
+        let things = if role == Role::Mdt { "rows" } else { "objects" };
+        let verified = format!("{} in {} {things} verified", format_bytes(now.bytes), now.objects);
         match places {
             0 => tell(EventLevel::Info, "scrub.done", format!("{verified}, no damage")),
             n => tell(level, "scrub.done", format!("{verified}, {n} damaged places, {mended} mended")),

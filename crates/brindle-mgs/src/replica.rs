@@ -70,6 +70,8 @@ struct State {
     stuck: BTreeMap<(TargetId, String), Stuck>,
     /// Hosts on which a fill did not go on, each with the target: they get no other copy of it from this MGS.
     unfit: BTreeSet<(TargetId, String)>,
+    /// Free bytes of spare hosts, as they told last.
+    room: BTreeMap<String, u64>,
 }
 
 impl Replicas {
@@ -82,6 +84,7 @@ impl Replicas {
             away: BTreeMap::new(),
             stuck: BTreeMap::new(),
             unfit: BTreeSet::new(),
+            room: BTreeMap::new(),
         };
         Replicas { state: parking_lot::Mutex::new(state) }
     }
@@ -95,6 +98,7 @@ impl Replicas {
     pub(crate) fn forget(&self, host: &str) {
         let mut state = self.state.lock();
         state.hosts.remove(host);
+        state.room.remove(host);
         state.shown.retain(|(_, from), _| from != host);
     }
 
@@ -184,6 +188,16 @@ impl Replicas {
         }
     }
 
+    /// A spare host has told its room.
+    pub(crate) fn has_room(&self, host: &str, available_bytes: u64) {
+        self.state.lock().room.insert(host.to_owned(), available_bytes);
+    }
+
+    /// Free bytes of a spare host; 0 where it has not told.
+    fn room(&self, host: &str) -> u64 {
+        self.state.lock().room.get(host).copied().unwrap_or(0)
+    }
+
     fn is_unfit(&self, target: TargetId, host: &str) -> bool {
         self.state.lock().unfit.contains(&(target, host.to_owned()))
     }
@@ -266,7 +280,7 @@ async fn look(mgs: &Arc<Mgs>, hosts: &Hosts) {
     for target in rows.moving().filter(|target| !rows.is_restored(*target)) {
         go_on_moving(mgs, hosts, target).await;
     }
-    for target in rows.replicas().map(|row| row.set.target) {
+    for target in spare::by_risk(&rows) {
         if rows.is_restored(target) {
             settle(mgs, hosts, target).await;
             continue;
@@ -358,7 +372,7 @@ async fn replace(mgs: &Arc<Mgs>, hosts: &Hosts, target: TargetId) {
             rows,
             &mgs.store.current(),
             set,
-            &spare::Seen { away_ms: &away_ms, is_alive: &is_alive },
+            &spare::Seen { away_ms: &away_ms, is_alive: &is_alive, room: &|host| mgs.replicas.room(host) },
         )
     };
     if found(&hosts.rows()).is_none() {

@@ -204,6 +204,15 @@ impl ServerHandle {
         self.shared.fair.as_ref()
     }
 
+    /// Counts requests of some operations, for as long as the result is kept.
+    pub fn counts_requests(&self, of: fn(Op) -> bool) -> Box<dyn Fn() -> u64 + Send + Sync> {
+        let shared = self.shared.clone();
+        Box::new(move || {
+            let stats = shared.stats.lock();
+            stats.requests_by_op.iter().filter(|(op, _)| of(**op)).map(|(_, n)| n).sum()
+        })
+    }
+
     /// Counters.
     pub fn stats(&self) -> ServerStats {
         let stats = self.shared.stats.lock().clone();

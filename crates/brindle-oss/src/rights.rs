@@ -154,7 +154,8 @@ fn needs(op: Op, body: &[u8]) -> Result<Needs> {
         Op::FenceSession | Op::FenceLayout => return refused(op),
         Op::ReplicaAttach | Op::ReplicaLease | Op::ReplicaChange | Op::ReplicaLook => return refused(op),
         Op::ReplicaList | Op::ReplicaRead | Op::ReplicaVerify | Op::ReplicaScrub => return refused(op),
-        Op::Scrub | Op::NoteScrub => return refused(op),
+        Op::Scrub | Op::NoteScrub | Op::MdtScrub => return refused(op),
+        Op::MemberVerify | Op::MemberCompare | Op::MemberScrub | Op::ReportSpare => return refused(op),
         // Other servers'.
         Op::SessionOpen | Op::SessionRenew | Op::SessionClose | Op::Reclaim => return refused(op),
         Op::Lookup | Op::Getattr | Op::Setattr | Op::Create | Op::Mkdir | Op::Mknod => return refused(op),

@@ -20,6 +20,7 @@ pub mod member;
 pub mod owner_lease;
 pub mod register;
 pub mod replica;
+pub mod scrub;
 pub mod slots;
 pub mod waits;
 

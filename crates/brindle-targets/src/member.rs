@@ -12,6 +12,7 @@ use brindle_net::usage::Usage;
 use brindle_net::{RpcServer, ServerConfig, ServerHandle, ServerStats, Service, Transport};
 use brindle_stdx::{Seams, watch};
 use brindle_types::{Code, Fault, Nid, Result, Role};
+use brindle_wire::Op;
 use brindle_wire::form::FormatLevel;
 use brindle_wire::mgs::RegisterReq;
 
@@ -104,6 +105,11 @@ impl Member {
     /// Counters of its connections.
     pub fn server_stats(&self) -> ServerStats {
         self.server.stats()
+    }
+
+    /// Counts requests of some operations, for as long as the result is kept.
+    pub fn counts_requests(&self, of: fn(Op) -> bool) -> Box<dyn Fn() -> u64 + Send + Sync> {
+        self.server.counts_requests(of)
     }
 
     /// Requests by client, user and job.

@@ -164,6 +164,8 @@ codes! {
         "The file is not a backup that brindle mdt backup has written, or it is cut off or damaged. Every part of it has a checksum, and its end says how many rows there are. Nothing was changed.";
     3039 LaterMdt ESTALE "this MDT has been at work under a later term elsewhere" "serve that one; this copy of its disk is out of date"
         "Each start of an MDT has a term of its own, and the MGS keeps the highest. This MDT was restored from a backup, or served from another copy of its disk, after this copy was last in use. Two of them would give out the same numbers twice, so this one stops.";
+    3040 CopiesDiffer EIO "copies of the MDT differ" "nothing is copied over; decide which copy is right, then have the other one filled anew: brindle target replica remove, brindle target replica add"
+        "The scrub compared the rows of two members of an MDT's replica set at the same record of the log. All their checksums are right, and the rows differ. That is a defect of the software, or somebody has changed a store by hand: please report it. Programs are answered by the member that serves.";
 
     // 4xxx: OSS
     4001 OstFull ENOSPC "the storage target is full" "remove files: lfs df"

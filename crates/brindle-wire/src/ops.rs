@@ -149,6 +149,7 @@ ops! {
     222 MdtLogLevel "mdt_log_level" plain [Administrator];
     223 MdtShares "mdt_shares" plain [Administrator];
     224 MdtLogLines "mdt_log_lines" plain [Administrator];
+    225 MdtScrub "mdt_scrub" plain [Administrator];
     226 ListMounts "list_mounts" plain [Administrator];
     227 MountLogLines "mount_log_lines" plain [Administrator];
     228 MdtTrace "mdt_trace" plain [Administrator];
@@ -158,6 +159,9 @@ ops! {
     242 MemberAppend "member_append" plain [Mdt];
     243 MemberSync "member_sync" plain [Mdt];
     244 MemberFill "member_fill" plain [Mdt];
+    245 MemberVerify "member_verify" plain [Mdt];
+    246 MemberCompare "member_compare" plain [Mdt];
+    247 MemberScrub "member_scrub" plain [Mdt];
     // 300-399: OSS
     300 Read "read" plain [Client Ost];
     301 Write "write" slotted [Client Mdt];
@@ -219,7 +223,8 @@ ops! {
     434 ShowReplica "show_replica" plain [Agent];
     435 ListSpares "list_spares" plain [Administrator Agent];
     436 ChangeSpare "change_spare" plain [Administrator];
-    437 NoteScrub "note_scrub" plain [Ost];
+    437 NoteScrub "note_scrub" plain [Mdt Ost];
+    438 ReportSpare "report_spare" plain [Agent];
     440 MgsLogLevel "mgs_log_level" plain [Administrator];
     441 MgsLogLines "mgs_log_lines" plain [Administrator];
     450 WatchNodemaps "watch_nodemaps" plain [Mdt Ost Mgs Agent];

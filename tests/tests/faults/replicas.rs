@@ -17,8 +17,13 @@ const RESYNC_LIMIT: Duration = Duration::from_secs(40);
 
 /// The MGS and the MDT on h1; h2 and h3 are to have an OST together; h4 is a client.
 pub(crate) fn made(name: &str) -> (Cluster, Vec<Child>) {
+    made_of(name, 4)
+}
+
+/// The same with another number of hosts.
+pub(crate) fn made_of(name: &str, hosts: u8) -> (Cluster, Vec<Child>) {
     seed(name);
-    let cluster = Cluster::up_bare(name, 4);
+    let cluster = Cluster::up_bare(name, hosts);
     done(&cluster, "h1", "cluster init --fs scratch");
     let mut daemons = vec![serve(&cluster, "h1")];
     for host in ["h2", "h3"] {

@@ -32,7 +32,12 @@ fn mirrored(name: &str) -> (Cluster, Vec<Child>) {
 
 /// The scrub of the only OST.
 fn status(cluster: &Cluster) -> Value {
-    let shown = brindle(cluster, "h1", "target scrub status -o json");
+    status_of(cluster, "OST0000")
+}
+
+/// The scrub of a target.
+pub(crate) fn status_of(cluster: &Cluster, target: &str) -> Value {
+    let shown = brindle(cluster, "h1", &format!("target scrub status {target} -o json"));
     let shown: Value = serde_json::from_str(&shown.stdout).unwrap_or_default();
     shown["targets"][0].clone()
 }
@@ -42,19 +47,24 @@ fn now_s() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs().cast_signed())
 }
 
-fn number(value: &Value, key: &str) -> u64 {
+pub(crate) fn number(value: &Value, key: &str) -> u64 {
     value[key].as_u64().unwrap_or_default()
 }
 
 /// Begins a pass, and waits for its end; what it found, mended, and could not mend.
 fn pass(cluster: &Cluster) -> (u64, u64, u64) {
-    let before = status(cluster)["last"]["ended_at"].as_i64();
+    pass_of(cluster, "OST0000")
+}
+
+/// The same for a target.
+pub(crate) fn pass_of(cluster: &Cluster, target: &str) -> (u64, u64, u64) {
+    let before = status_of(cluster, target)["last"]["ended_at"].as_i64();
     // Times are in seconds: no two passes end in the same one.
     until("another second", || before.is_none_or(|ended_at| ended_at < now_s()));
-    done(cluster, "h1", "target scrub start --rate 2GiB");
+    done(cluster, "h1", &format!("target scrub start {target} --rate 2GiB"));
     let since = Instant::now();
     loop {
-        let now = status(cluster);
+        let now = status_of(cluster, target);
         if now["state"] == "waiting" && now["last"]["ended_at"].as_i64() != before {
             let last = &now["last"];
             return (number(last, "found"), number(last, "mended"), number(last, "unmended"));
@@ -97,7 +107,7 @@ fn bytes(cluster: &Cluster, host: &str) -> String {
 }
 
 /// A number that the daemon of a host shows. The daemon listens on a free port of the host's own loopback.
-fn metric(cluster: &Cluster, host: &str, series: &str) -> Option<f64> {
+pub(crate) fn metric(cluster: &Cluster, host: &str, series: &str) -> Option<f64> {
     let ports = "ss -Hltn src 127.0.0.1 | awk '{print $4}'";
     let text = said(
         cluster,
@@ -351,7 +361,7 @@ fn a_pass_goes_on_after_a_stop_and_where_another_member_takes_over() {
         file(&cluster, &format!("f{n}"), 4);
     }
     assert!(!brindle(&cluster, "h1", "target scrub start --rate 1000").ok());
-    assert!(!brindle(&cluster, "h1", "target scrub start MDT0000").ok());
+    assert!(!brindle(&cluster, "h1", "target scrub start OST0099").ok());
     assert_eq!(status(&cluster)["state"], "waiting");
     done(&cluster, "h1", "target scrub start --rate 1MiB --every 7");
     until("a part of a pass", || number(&status(&cluster)["pass"], "bytes") > 6 << 20);

@@ -9,6 +9,7 @@ mod sim;
 mod snapshot;
 mod space;
 mod teeth;
+mod verify;
 
 use std::cell::Cell;
 

@@ -49,6 +49,7 @@ use crate::locking::LockService;
 use crate::ops::backup::Backups;
 use crate::osts::Osts;
 use crate::quota::QuotaTable;
+use crate::scrub::MdtScrub;
 use crate::store::{self, Changes, Engine, limit, meta, reply};
 
 /// Pages of scans that are made at once: the other threads are for operations that somebody waits for.
@@ -74,6 +75,7 @@ pub struct Mdt {
     changelog: changelog::Log,
     scans: Semaphore,
     backups: Backups,
+    scrub: MdtScrub,
     /// The latest time that was given, in nanoseconds since 1970: a clock that is set back gives it again.
     last_time_ns: AtomicI64,
     /// The wall clock is more than [`CLOCK_SLACK_NS`] behind the latest time that was given; the log has said so.
@@ -190,6 +192,7 @@ impl Mdt {
             locks: LockService::default(),
             scans: Semaphore::new(SCAN_PAGES_MAX),
             backups: Backups::default(),
+            scrub: MdtScrub::default(),
             last_time_ns: AtomicI64::new(i64::MIN),
             clock_is_behind: AtomicBool::new(false),
             fences_version: AtomicU64::new(u64::from(term) << 32),
@@ -323,6 +326,11 @@ impl Mdt {
     /// Room for pages of scans.
     pub fn scans(&self) -> &Semaphore {
         &self.scans
+    }
+
+    /// The scrub of the store.
+    pub fn scrub(&self) -> &MdtScrub {
+        &self.scrub
     }
 
     /// The backup that is being read.

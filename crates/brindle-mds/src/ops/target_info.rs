@@ -48,16 +48,20 @@ pub async fn handle(mdt: &Mdt) -> Result<TargetInfoResp> {
         ("waits", mdt.waits().list().len() as u64),
         (durability::COUNTER, mode_of(mdt.engine().mode()).number().into()),
     ];
+    let scrub = mdt.scrub().pace.counters(mdt.seams().now());
+    let counters = counters.map(|(name, n)| (name.to_owned(), n)).into_iter().chain(scrub).collect();
+    let name = mdt.identity().name();
+    let problems = failed.iter().cloned().chain(unserved).chain(mdt.scrub().problem(&name)).collect();
     Ok(TargetInfoResp {
-        name: mdt.identity().name(),
+        name,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         term: mdt.numbers().term(),
         state: state(&failed, recovering, hears_few, space.available_bytes).to_owned(),
-        problems: failed.into_iter().chain(unserved).collect(),
+        problems,
         clients,
         total_bytes: space.total_bytes,
         available_bytes: space.available_bytes,
-        counters: counters.map(|(name, n)| (name.to_owned(), n)).to_vec(),
+        counters,
         // The service knows the connections.
         releases: Vec::new(),
     })

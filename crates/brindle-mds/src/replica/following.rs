@@ -8,6 +8,7 @@ use brindle_net::{ServerConn, Service, Transport};
 use brindle_stdx::{BoxFuture, Seams, watch};
 use brindle_targets::durability::TargetMode;
 use brindle_targets::replica::{Around, Follows, Links, Seat, SetMember};
+use brindle_targets::scrub::Scrub;
 use brindle_targets::{Directory, Gate, Introduction, Member, Plain, ServedTarget, member};
 use brindle_types::{Code, Fault, Nid, Result, Role};
 use brindle_wire::Op;
@@ -21,6 +22,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use super::held::{Held, Reached};
+use super::verified::Compared;
 use super::{TAIL_BYTES_MAX, check_disk, leads, place, pos, promise};
 use crate::config::{Config, Identity};
 
@@ -66,16 +68,20 @@ impl Follower {
 
 /// A member, as the network sees it.
 pub struct FollowerService {
-    set: SetMember,
+    pub(super) set: SetMember,
     gate: Arc<Gate>,
-    seams: Seams,
+    pub(super) seams: Seams,
     superblock: Superblock,
-    dir: String,
+    pub(super) dir: String,
     /// Durability of the target: who is promoted goes by it at once.
     mode: Arc<TargetMode>,
-    held: Arc<Mutex<Held>>,
+    pub(super) held: Arc<Mutex<Held>>,
     /// Whether a checkpoint is being written.
-    checkpointing: watch::Sender<bool>,
+    pub(super) checkpointing: watch::Sender<bool>,
+    /// Rows that the scrub of the primary compares.
+    pub(super) compared: Compared,
+    /// Writes the record of the primary's scrub.
+    pub(super) scrub: Scrub,
     /// Reason why the member cannot go on.
     broken: watch::Sender<Option<Fault>>,
 }
@@ -131,6 +137,8 @@ pub async fn follow(config: Config, seams: Seams, transport: Arc<dyn Transport>)
         mode: mode.clone(),
         held: Arc::new(Mutex::new(held)),
         checkpointing: watch::Sender::new(false),
+        compared: Compared::default(),
+        scrub: Scrub::default(),
         broken: watch::Sender::new(None),
     });
     let place = ServedTarget { dir, listen, rails, advertise, host, places: None };
@@ -156,7 +164,7 @@ async fn open_held(seams: &Seams, config: &Config, superblock: &Superblock, is_n
     opened.unwrap_or_else(|| Err(panicked()))
 }
 
-fn panicked() -> Fault {
+pub(super) fn panicked() -> Fault {
     Fault::new(Code::Bug).why("a job of the metadata log panicked")
 }
 
@@ -199,7 +207,7 @@ impl FollowerService {
     }
 
     /// Runs something that blocks on the disk.
-    async fn blocking<T: Send + 'static>(
+    pub(super) async fn blocking<T: Send + 'static>(
         &self,
         job: impl FnOnce(&mut Held) -> Result<T> + Send + 'static,
     ) -> Result<T> {
@@ -242,7 +250,7 @@ impl FollowerService {
     }
 
     /// Stops the member, which starts anew: memory and disk may differ.
-    fn breaks(&self, fault: &Fault) {
+    pub(super) fn breaks(&self, fault: &Fault) {
         self.broken.send_if_modified(|broken| {
             let is_first = broken.is_none();
             broken.get_or_insert_with(|| fault.clone());
@@ -250,19 +258,40 @@ impl FollowerService {
         });
     }
 
+    /// A checkpoint could not be written: the member starts anew. A damaged store is not opened again, and its primary fills the member.
+    pub(super) fn checkpoint_failed(&self, fault: &Fault) {
+        if fault.code == Code::NotPrimary {
+            return;
+        }
+        if matches!(fault.code, Code::KvDamaged | Code::LogDamaged)
+            && let Err(unmarked) = self.held.lock().mark_damaged(&fault.to_string())
+        {
+            tracing::error!(code = %unmarked.code, "{unmarked}");
+        }
+        self.breaks(fault);
+    }
+
+    /// Whether a checkpoint may begin now; the caller then ends it.
+    pub(super) fn claim_checkpoint(&self) -> bool {
+        self.checkpointing.send_if_modified(|is_running| !std::mem::replace(is_running, true))
+    }
+
     /// Writes a checkpoint beside everything else, if one is due.
     fn checkpoint_if_due(self: &Arc<Self>) -> Result<()> {
-        if *self.checkpointing.borrow() {
+        if !self.claim_checkpoint() {
             return Ok(());
         }
-        let Some(checkpoint) = self.held.lock().due_checkpoint()? else { return Ok(()) };
-        self.checkpointing.send_replace(true);
+        let due = self.held.lock().due_checkpoint();
+        let Ok(Some(checkpoint)) = due else {
+            self.checkpointing.send_replace(false);
+            return due.map(drop);
+        };
         let own = self.clone();
         self.seams.spawn("mds.checkpoint", async move {
             let written = own.seams.run_blocking(move || checkpoint.write()).await;
             match written.unwrap_or_else(|| Err(panicked())) {
                 Ok(done) => own.held.lock().end_checkpoint(done),
-                Err(fault) => own.breaks(&fault),
+                Err(fault) => own.checkpoint_failed(&fault),
             }
             own.checkpointing.send_replace(false);
         });
@@ -270,6 +299,8 @@ impl FollowerService {
     }
 
     async fn attach(&self, conn: &ServerConn, req: MemberAttachReq) -> Result<MemberAttachResp> {
+        // Whoever asked for that moment is not the primary any more, or has lost the connection.
+        self.compared.lock().take();
         let (disk, dir) = (self.seams.disk.clone(), self.dir.clone());
         let ready = async {
             let kept = move |held: &mut Held| {
@@ -339,6 +370,9 @@ impl FollowerService {
                 let _attached = self.set.enter(conn, request.attachment).await?;
                 self.fill(request, frame.bulk_bytes()).await.map(reply)
             }
+            Op::MemberVerify => self.verify(conn, decode_body(&frame.body)?).await.map(reply),
+            Op::MemberCompare => self.compare(conn, decode_body(&frame.body)?).await.map(reply),
+            Op::MemberScrub => self.keep_scrub(conn, decode_body(&frame.body)?).await.map(reply),
             // Clients wait for a target that is down.
             _ => Err(Fault::new(Code::TargetDown).why("another member of its replica set is to be asked")),
         }

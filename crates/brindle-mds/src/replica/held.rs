@@ -6,8 +6,12 @@
 //!
 //! The former store stays in a directory beside the new one until the new one is complete, and is removed then. A member whose filling was
 //! interrupted is empty.
+//!
+//! A store with damage that the member cannot mend is marked on the disk. It is not opened to follow any more, and counts as having nothing, so that
+//! the primary fills the member anew. The marked store stays until the new one is complete.
 
-use brindle_kv::{Checkpointed, Checkpointing, Filling, KvOptions, LogPos, Replica};
+use brindle_kv::{Checkpointed, Checkpointing, Filling, KvOptions, LogPos, Replica, Snapshot, Verifier};
+use brindle_stdx::disk::replace_file;
 use brindle_stdx::{DiskFile, Mono, Seams};
 use brindle_types::{Code, Fault, Result};
 use bytes::Bytes;
@@ -34,6 +38,8 @@ pub(super) struct Held {
     store: Store,
     /// Rises whenever the store becomes another one.
     generation: u64,
+    /// Whether the store has damage that only a filling mends.
+    is_damaged: bool,
 }
 
 /// Progress of a member.
@@ -61,8 +67,15 @@ impl Held {
     /// Opens what is in the store's directory. `is_new`: the member has never been in the set, so that what is there is not of the set's MDT.
     pub fn open(seams: &Seams, dir: &str, options: KvOptions, is_new: bool) -> Result<Held> {
         let options = engine::sized(seams, dir, options)?;
-        let mut held =
-            Held { seams: seams.clone(), dir: dir.to_owned(), options, store: Store::Empty, generation: 0 };
+        let mut held = Held {
+            seams: seams.clone(),
+            dir: dir.to_owned(),
+            options,
+            store: Store::Empty,
+            generation: 0,
+            is_damaged: false,
+        };
+        held.is_damaged = is_marked_damaged(seams, dir)?;
         if is_new {
             // The first records of a formatted MDT have the same names as those of the set, but other
             // contents.
@@ -70,9 +83,15 @@ impl Held {
         } else if !held.exists(&held.dir)? {
             held.find_complete()?;
         }
-        if held.exists(&held.dir)? {
-            let replica = Replica::open(held.seams.clone(), &held.dir, held.options.clone())?;
-            held.store = Store::Open(Box::new(replica));
+        if !held.is_damaged && held.exists(&held.dir)? {
+            match Replica::open(held.seams.clone(), &held.dir, held.options.clone()) {
+                Ok(replica) => held.store = Store::Open(Box::new(replica)),
+                Err(fault) if matches!(fault.code, Code::LogDamaged | Code::KvDamaged) => {
+                    held.mark_damaged(&fault.to_string())?;
+                    return Ok(held);
+                }
+                Err(fault) => return Err(fault),
+            }
             // Remove remains of interrupted fillings.
             held.remove(&held.making())?;
             held.remove(&held.aside())?;
@@ -140,9 +159,10 @@ impl Held {
             .map_err(|e| Fault::io(Code::KvFailed, "cannot rename", from.to_owned(), &e))
     }
 
-    /// The last record; `None` for a member that has nothing.
+    /// The last record; `None` for a member that has nothing, or has to be filled anew.
     pub fn last(&self) -> Option<LogPos> {
         match &self.store {
+            Store::Open(_) if self.is_damaged => None,
             Store::Open(replica) => Some(replica.last()),
             Store::Empty | Store::Filling(..) => None,
         }
@@ -217,6 +237,42 @@ impl Held {
         }
     }
 
+    /// Notes durably that the store has damage that only a filling mends.
+    pub fn mark_damaged(&mut self, why: &str) -> Result<()> {
+        mark_damaged(&self.seams, &self.dir, why)?;
+        self.is_damaged = true;
+        Ok(())
+    }
+
+    fn replica(&mut self) -> Result<&mut Replica> {
+        match &mut self.store {
+            Store::Open(replica) => Ok(replica),
+            Store::Empty | Store::Filling(..) => Err(not_filled()),
+        }
+    }
+
+    /// The files as they are now.
+    pub fn verifier(&self) -> Result<Verifier> {
+        match &self.store {
+            Store::Open(replica) => Ok(replica.verifier()),
+            Store::Empty | Store::Filling(..) => Err(not_filled()),
+        }
+    }
+
+    /// Begins a checkpoint that nobody has to wait for; before that a new segment of the log, if `renews_log`.
+    pub fn begin_checkpoint(&mut self, renews_log: bool) -> Result<Option<Checkpointing>> {
+        let replica = self.replica()?;
+        if renews_log {
+            replica.renew_log()?;
+        }
+        replica.begin_checkpoint()
+    }
+
+    /// The rows of the last checkpoint.
+    pub fn snapshot(&mut self) -> Result<Snapshot> {
+        self.replica().map(|replica| replica.snapshot())
+    }
+
     /// Begins to be filled with the rows up to a record.
     pub fn begin_fill(&mut self, at: LogPos) -> Result<()> {
         self.store = Store::Empty;
@@ -248,8 +304,42 @@ impl Held {
             return Err(Fault::new(Code::Bug).why("a store that was filled ends with another record"));
         }
         self.store = Store::Open(Box::new(replica));
+        self.unmark_damaged()?;
         self.remove(&self.aside())
     }
+
+    fn unmark_damaged(&mut self) -> Result<()> {
+        self.is_damaged = false;
+        let (disk, mark) = (&*self.seams.disk, mark(&self.dir));
+        match disk.remove(&mark).and_then(|()| disk.sync_dir(brindle_stdx::disk::parent(&mark))) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                Err(Fault::io(Code::KvFailed, "cannot remove", mark, &e))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// File that marks a store as damaged, beside it.
+fn mark(dir: &str) -> String {
+    format!("{dir}.damaged")
+}
+
+fn is_marked_damaged(seams: &Seams, dir: &str) -> Result<bool> {
+    let mark = mark(dir);
+    match seams.disk.stat(&mark) {
+        Ok(_) => Ok(true),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(Fault::io(Code::KvFailed, "cannot look at", mark, &e)),
+    }
+}
+
+/// Notes durably that the store in `dir` has damage that only a filling mends. The text is for people who look at the disk.
+pub(super) fn mark_damaged(seams: &Seams, dir: &str, why: &str) -> Result<()> {
+    tracing::error!(code = %Code::KvDamaged, dir, why, "the store of this copy is damaged: it is to be filled anew");
+    let mark = mark(dir);
+    replace_file(&*seams.disk, &mark, why.as_bytes())
+        .map_err(|e| Fault::io(Code::NotWritable, "cannot write", mark, &e))
 }
 
 #[cfg(test)]

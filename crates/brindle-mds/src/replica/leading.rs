@@ -252,6 +252,31 @@ impl Leader {
         }
     }
 
+    /// Members that have every record, as this primary knows.
+    pub(crate) fn members(&self) -> Vec<Arc<Link>> {
+        let links = self.set.current();
+        links.links.iter().filter(|link| link.is_required() && !link.has_failed()).cloned().collect()
+    }
+
+    /// Name of this host.
+    pub(crate) fn host(&self) -> &str {
+        &self.set.seat.host
+    }
+
+    /// Goes on without a member whose store is damaged. The member has noted that, and is filled anew as a learner.
+    pub(crate) async fn put_out(&self, link: &Arc<Link>, why: &Fault) -> Result<()> {
+        link.fail(why);
+        self.set.put_out(&link.host, Some(link)).await
+    }
+
+    /// Ends, because the store here is damaged: another member in sync is to serve, and this one is filled anew.
+    pub(crate) fn give_way(&self, store_dir: &str, fault: Fault) -> Result<()> {
+        super::held::mark_damaged(&self.seams, store_dir, &fault.to_string())?;
+        *self.failed.lock() = Some(fault);
+        self.set.deposed.set();
+        Ok(())
+    }
+
     async fn renew_lease(&self) -> Result<()> {
         let ask = async |link: Arc<Link>, epoch| {
             let request = MemberLeaseReq { attachment: link.attachment, epoch };

@@ -2,7 +2,9 @@
 
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use brindle_kv::{DurabilityMode, Kv, KvOptions, LogPos, OpenReport, Snapshot};
+use brindle_kv::{
+    DurabilityMode, FilePlace, Kv, KvOptions, LogPos, OpenReport, Snapshot, Verified, Verifier,
+};
 use brindle_stdx::Seams;
 use brindle_stdx::disk::{Disk, DiskSpace, parent};
 use brindle_types::{Code, Fault, Result};
@@ -166,6 +168,22 @@ impl Engine {
         self.kv.until_failed().await
     }
 
+    /// Verifies a piece of the store's files from the device; see [`brindle_kv::verify`]. Blocks on the disk.
+    pub fn verify(&self, place: Option<&FilePlace>) -> Result<Verified> {
+        brindle_kv::verify(&|| Ok(self.kv.verifier()), place)
+    }
+
+    /// Mends damage in the log: all its segments become needless, and go. Fails where one of `files` is still there.
+    pub async fn renew_log(&self, files: &[String]) -> Result<()> {
+        self.kv.renew_log().await?;
+        still_there(&self.kv.verifier(), files)
+    }
+
+    /// Bytes of all files of the store.
+    pub fn files_bytes(&self) -> u64 {
+        self.kv.verifier().total_bytes()
+    }
+
     /// Bytes of the file of the last checkpoint; 0 where that cannot be told.
     pub fn checkpoint_bytes(&self) -> u64 {
         self.kv.checkpoint_bytes()
@@ -180,6 +198,16 @@ impl Engine {
     /// A handle that outlives borrows: for the orderly end.
     pub async fn close(&self) -> Result<()> {
         self.kv.clone().close().await
+    }
+}
+
+/// Fails where a segment of the log is still needed.
+pub fn still_there(verifier: &Verifier, files: &[String]) -> Result<()> {
+    match files.iter().find(|file| verifier.has_segment(file)) {
+        Some(file) => {
+            Err(Fault::new(Code::LogDamaged).subject(file.clone()).why("the segment is still needed"))
+        }
+        None => Ok(()),
     }
 }
 

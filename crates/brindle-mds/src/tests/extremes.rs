@@ -25,7 +25,7 @@ use crate::{admission, attrs};
 const GIVE_UP: Duration = Duration::from_millis(30);
 
 /// Operations that are answered in front of the dispatch: sessions, status, and members.
-const ELSEWHERE: [Op; 15] = [
+const ELSEWHERE: [Op; 19] = [
     Op::SessionOpen,
     Op::SessionClose,
     Op::TargetInfo,
@@ -41,6 +41,10 @@ const ELSEWHERE: [Op; 15] = [
     Op::MemberAppend,
     Op::MemberSync,
     Op::MemberFill,
+    Op::MdtScrub,
+    Op::MemberVerify,
+    Op::MemberCompare,
+    Op::MemberScrub,
 ];
 
 /// A file of its own for each message, with an object, open for writing at A and B.

@@ -1,7 +1,7 @@
 //! Tests drive an MDT directly: a memory disk, simulated clients and OSTs.
 
 mod extremes;
-mod rig;
+pub(crate) mod rig;
 
 mod access_times;
 mod backup;

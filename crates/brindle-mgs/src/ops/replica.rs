@@ -7,7 +7,9 @@ use brindle_wire::mgs::replica::{
     KeepReplicasResp, ListReplicasResp, MEMBERS_MAX, MemberPhase, MemberReport, MemberWord, ReplicaSetChange,
     ReplicaSetInfo, ReplicaSetState, ShowReplicaReq, ShowReplicaResp,
 };
-use brindle_wire::mgs::spare::{ChangeSpareReq, ChangeSpareResp, ListSparesResp, SpareHost};
+use brindle_wire::mgs::spare::{
+    ChangeSpareReq, ChangeSpareResp, ListSparesResp, ReportSpareReq, ReportSpareResp, SpareHost,
+};
 
 use super::hosts::{audit, new_uuid, shortened_fault};
 use crate::Mgs;
@@ -199,6 +201,15 @@ pub(crate) fn list_spares(mgs: &Mgs) -> Result<ListSparesResp> {
     let spare =
         |row: &SpareRow| SpareHost { host: row.host.clone(), dir: row.dir.clone(), after_s: row.after_s };
     Ok(ListSparesResp { spares: rows.spares().map(spare).collect() })
+}
+
+/// A spare host tells its room: kept in memory, for the choice of spare hosts.
+pub(crate) fn report_spare(mgs: &Mgs, conn: &ServerConn, req: ReportSpareReq) -> Result<ReportSpareResp> {
+    let host = mgs.proven_host(conn)?;
+    if mgs.hosts()?.rows().spare(&host).is_some() {
+        mgs.replicas.has_room(&host, req.available_bytes);
+    }
+    Ok(ReportSpareResp {})
 }
 
 /// An administrator makes a host a spare one, or not.

@@ -1,9 +1,13 @@
 //! Spare hosts: a member of a replica set that has been away for too long is given up, and a copy is made on a spare host (design note 042).
 //!
+//! Targets of a lost host are made anew on several spare hosts at the same time: each set is decided about alone, those with the fewest complete copies
+//! first, and each spare host that has got a copy counts with it in the next decision.
+//!
 //! Plain functions of all rows and of what was heard. Invariants: only a set that is served is changed; only a member out of sync is given
 //! up, because nothing depends on it; a set has one member on a host, and one in a rack as long as another rack has a spare host; each copy
 //! gets a new directory.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use brindle_types::{Code, Fault, Result, TargetId};
@@ -55,6 +59,8 @@ pub(crate) struct Seen<'a> {
     pub(crate) away_ms: &'a BTreeMap<String, u64>,
     /// Whether a host can be given something.
     pub(crate) is_alive: &'a dyn Fn(&str) -> bool,
+    /// Free bytes of a spare host; 0 where it has not told.
+    pub(crate) room: &'a dyn Fn(&str) -> u64,
 }
 
 /// A member that is given up, and where its copy is made anew.
@@ -64,6 +70,14 @@ pub(crate) struct Replacement {
     pub(crate) lost: String,
     /// The place of the new one.
     pub(crate) place: MemberPlace,
+}
+
+/// All sets, those with the fewest members in sync first: where spare hosts are short, they get the copies.
+pub(crate) fn by_risk(rows: &Rows) -> Vec<TargetId> {
+    let mut found: Vec<(usize, TargetId)> =
+        rows.replicas().map(|row| (row.set.in_sync().count(), row.set.target)).collect();
+    found.sort_unstable();
+    found.into_iter().map(|(_, target)| target).collect()
 }
 
 /// Whether a member of the set is to be replaced now, by whom. The set is served.
@@ -83,11 +97,15 @@ pub(crate) fn replaced(
         .filter(|spare| set.member(&spare.host).is_none() && (seen.is_alive)(&spare.host))
         .filter(|spare| !port_is_taken(rows, map, set, &spare.host))
         .collect();
-    // Prefer a spare host in a rack without another member, then the one with the fewest copies, then the first by name.
+    // Prefer a spare host in a rack without another member, then the one with the fewest copies, then the one with the most room, then the first by name.
     let others: Vec<&str> =
         set.members.iter().map(|m| m.host.as_str()).filter(|host| *host != lost.host).collect();
     let is_beside = |host: &str| neighbour(map, &others, host).is_some();
-    fit.sort_by_key(|spare| (is_beside(&spare.host), copies(&spare.host), spare.host.clone()));
+    let order = |spare: &&SpareRow| {
+        let host = &spare.host;
+        (is_beside(host), copies(host), Reverse((seen.room)(host)), host.clone())
+    };
+    fit.sort_by_key(order);
     let place = fit.into_iter().map(|spare| place_on(rows, spare, set.target));
     let place = place.into_iter().find(|place| check_place(rows, place).is_ok())?;
     let mut next = set.clone();
@@ -158,7 +176,7 @@ mod tests {
         alive: &[&str],
     ) -> Option<(String, MemberPlace)> {
         let away_ms = BTreeMap::from([("b".to_owned(), away_s * 1000)]);
-        let seen = Seen { away_ms: &away_ms, is_alive: &|host| alive.contains(&host) };
+        let seen = Seen { away_ms: &away_ms, is_alive: &|host| alive.contains(&host), room: &|_| 0 };
         replaced(rows, &map(), set, &seen).map(|(replacement, _)| (replacement.lost, replacement.place))
     }
 
@@ -172,7 +190,7 @@ mod tests {
         let (_, place) = found(&rows, &set, 600, &["s1"]).expect("the other one");
         assert_eq!(place.host, "s1");
         let away_ms = BTreeMap::from([("b".to_owned(), 60_000)]);
-        let seen = Seen { away_ms: &away_ms, is_alive: &|_| true };
+        let seen = Seen { away_ms: &away_ms, is_alive: &|_| true, room: &|_| 0 };
         let Some((_, Change::Replicas(row))) = replaced(&rows, &map(), &set, &seen) else {
             panic!("a change of the set")
         };
@@ -191,7 +209,7 @@ mod tests {
         }
         let away_ms = BTreeMap::from([("b".to_owned(), 600_000)]);
         let found = |map: &Map, alive: &[&str]| {
-            let seen = Seen { away_ms: &away_ms, is_alive: &|host| alive.contains(&host) };
+            let seen = Seen { away_ms: &away_ms, is_alive: &|host| alive.contains(&host), room: &|_| 0 };
             replaced(&rows, map, &set, &seen).map(|(replacement, _)| replacement.place.host)
         };
         assert_eq!(found(&map, &["s1", "s2"]).as_deref(), Some("s2"), "b, which was there, is given up");
@@ -199,6 +217,77 @@ mod tests {
         map = labelled(&rows, &map, "s2", "R1").expect("a label").expect("a new one");
         map = labelled(&rows, &map, "s1", "R3").expect("a label").expect("a new one");
         assert_eq!(found(&map, &["s1", "s2"]).as_deref(), Some("s1"));
+    }
+
+    /// Sets of OSTs, each with a member on the lost host b; `in_sync` of the others. s1 to sN are spare hosts.
+    fn lost_host(in_sync: &[usize], spares: usize) -> Rows {
+        let mut rows = Rows::default();
+        let mut changes: Vec<Change> = ["b", "a0", "a1"].map(|name| Change::Host(host(name))).into();
+        for n in 1..=spares {
+            let name = format!("s{n}");
+            changes.push(Change::Host(host(&name)));
+            changes.push(Change::Spare(SpareRow { host: name, dir: "/spare".to_owned(), after_s: 60 }));
+        }
+        for (n, complete) in in_sync.iter().enumerate() {
+            let n = u16::try_from(n).expect("few");
+            let mut members = vec![member("b", MemberRole::Learner)];
+            members.extend((0..*complete).map(|m| member(&format!("a{m}"), MemberRole::InSync)));
+            let (target, primary, port) = (TargetId::ost(n), "a0".to_owned(), 9000 + n);
+            let set = ReplicaSetState { target, uuid: [7; 16], epoch: 5, term: 1, port, primary, members };
+            changes.push(Change::Replicas(Box::new(ReplicaRow { set })));
+        }
+        for (n, change) in changes.into_iter().enumerate() {
+            rows.apply(change, n as u64 + 1);
+        }
+        rows
+    }
+
+    /// Makes all lost copies anew, as one look of the MGS does; the hosts that get them, in order.
+    fn made_anew(rows: &mut Rows) -> Vec<(TargetId, String)> {
+        let away_ms = BTreeMap::from([("b".to_owned(), 60_000)]);
+        let mut places = Vec::new();
+        for target in by_risk(rows) {
+            let set = rows.replica_set(target).expect("a set").set.clone();
+            let seen = Seen { away_ms: &away_ms, is_alive: &|_| true, room: &|_| 0 };
+            let Some((replacement, change)) = replaced(rows, &map(), &set, &seen) else { continue };
+            assert_eq!(replacement.lost, "b");
+            let version = rows.version() + 1;
+            rows.apply(change, version);
+            places.push((target, replacement.place.host));
+        }
+        places
+    }
+
+    #[test]
+    fn the_copies_of_a_lost_host_are_made_anew_on_all_spare_hosts_at_the_same_time() {
+        for (sets, spares) in [(3, 3), (7, 3), (2, 4), (12, 5)] {
+            let mut rows = lost_host(&vec![1; sets], spares);
+            let places = made_anew(&mut rows);
+            assert_eq!(places.len(), sets, "all of them in one look");
+            let count = |n: usize| places.iter().filter(|(_, host)| *host == format!("s{n}")).count();
+            let counts: Vec<usize> = (1..=spares).map(count).collect();
+            let (least, most) = (counts.iter().min(), counts.iter().max());
+            assert!(most.zip(least).is_some_and(|(most, least)| most - least <= 1), "{counts:?}");
+            assert!(made_anew(&mut rows).is_empty(), "b has none of them any more");
+        }
+    }
+
+    #[test]
+    fn of_spare_hosts_with_equally_many_copies_the_one_with_the_most_room_comes_first() {
+        let rows = lost_host(&[1], 3);
+        let away_ms = BTreeMap::from([("b".to_owned(), 60_000)]);
+        let room = |host: &str| if host == "s2" { 2 << 40 } else { 1 << 40 };
+        let seen = Seen { away_ms: &away_ms, is_alive: &|_| true, room: &room };
+        let set = rows.replica_set(TargetId::ost(0)).expect("a set").set.clone();
+        let found = replaced(&rows, &map(), &set, &seen).map(|(replacement, _)| replacement.place.host);
+        assert_eq!(found.as_deref(), Some("s2"));
+    }
+
+    #[test]
+    fn sets_with_one_complete_copy_left_come_first() {
+        let mut rows = lost_host(&[2, 1, 2, 1], 1);
+        let order: Vec<u16> = made_anew(&mut rows).iter().map(|(target, _)| target.index).collect();
+        assert_eq!(order, [1, 3, 0, 2]);
     }
 
     #[test]
@@ -215,7 +304,7 @@ mod tests {
         };
         let map = Map { targets: vec![served], ..map() };
         let away_ms = BTreeMap::from([("b".to_owned(), 600_000)]);
-        let seen = Seen { away_ms: &away_ms, is_alive: &|_| true };
+        let seen = Seen { away_ms: &away_ms, is_alive: &|_| true, room: &|_| 0 };
         let found = replaced(&rows, &map, &set, &seen).map(|(replacement, _)| replacement.place.host);
         assert_eq!(found.as_deref(), Some("s1"));
     }
@@ -225,7 +314,7 @@ mod tests {
         let (rows, set) = rows(MemberRole::InSync);
         assert_eq!(found(&rows, &set, 9999, &["s1", "s2"]), None);
         let away_ms = BTreeMap::from([("a".to_owned(), 9_999_000)]);
-        let seen = Seen { away_ms: &away_ms, is_alive: &|_| true };
+        let seen = Seen { away_ms: &away_ms, is_alive: &|_| true, room: &|_| 0 };
         assert!(replaced(&rows, &map(), &set, &seen).is_none());
     }
 

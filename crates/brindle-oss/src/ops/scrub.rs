@@ -3,9 +3,10 @@
 use brindle_types::Result;
 use brindle_wire::oss::scrub::{ScrubReq, ScrubResp};
 
+use crate::scrub;
 use crate::service::Oss;
 
 /// Carries the order out; durable on return.
 pub async fn handle(oss: &Oss, req: ScrubReq) -> Result<ScrubResp> {
-    oss.scrub.order(oss, req.order).await
+    scrub::order(oss, req.order).await
 }

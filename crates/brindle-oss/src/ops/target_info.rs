@@ -32,7 +32,9 @@ pub async fn handle(oss: &Oss, conn: &ServerConn, _req: TargetInfoReq) -> Result
     let refused = ("refused_callers".to_owned(), oss.gate.refused_callers());
     let counters =
         counters.chain([shares, mode, refused, oss.gate.accepts_anybody()]).chain(terms_of_mdts(oss));
-    let counters = counters.chain(known.map(|(name, n)| (name.to_owned(), n))).chain(oss.scrub.counters(oss));
+    let counters = counters
+        .chain(known.map(|(name, n)| (name.to_owned(), n)))
+        .chain(oss.scrub.counters(oss.seams.now()));
     let counters = counters.chain(objects.map(|(name, n)| (name.to_owned(), n))).collect();
     Ok(TargetInfoResp {
         name: oss.identity.name(),

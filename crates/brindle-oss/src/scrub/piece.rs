@@ -423,7 +423,7 @@ impl Piece<'_> {
                     return Ok(Some(false));
                 }
             };
-            self.oss.scrub.pause(self.oss, own.read_bytes, began).await;
+            super::pause(self.oss, own.read_bytes, began).await;
             next = own.next_data;
         }
         *self.verdict.is_whole_here.lock() = Some(true);
@@ -473,7 +473,7 @@ impl Piece<'_> {
                 Err(fault) if fault.code == Code::OstIo => return Mending::Unmended,
                 Err(_) => return Mending::Later,
             };
-            self.oss.scrub.pause(self.oss, VERIFY_BLOCKS_MAX * BLOCK, began).await;
+            super::pause(self.oss, VERIFY_BLOCKS_MAX * BLOCK, began).await;
             next = seen.next_data.filter(|next| *next > block);
         }
         Mending::Mended

@@ -34,6 +34,7 @@ pub mod replica;
 pub mod report;
 pub mod rights;
 pub mod scan;
+pub mod scrub;
 pub mod session;
 pub mod setattr;
 pub mod statfs;

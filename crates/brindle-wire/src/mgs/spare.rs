@@ -46,3 +46,15 @@ pub struct ChangeSpareResp {
     pub changed: bool,
 }
 message!(ChangeSpareReq => ChangeSpareResp, ChangeSpare);
+
+/// A spare host tells what is free where its copies go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReportSpareReq {
+    /// Free bytes of the file system of its directory.
+    pub available_bytes: u64,
+}
+
+/// Acknowledgement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReportSpareResp {}
+message!(ReportSpareReq => ReportSpareResp, ReportSpare);

@@ -1,9 +1,9 @@
-//! `brindle target scrub`: OSTs read all of their objects, verify every block, and mend what is damaged from another copy.
+//! `brindle target scrub`: OSTs and MDTs read everything that they have, verify it, and mend what is damaged from another copy.
 
 use std::path::Path;
 
 use brindle_admin::paths::text;
-use brindle_admin::scrub::{self, PassView, PlaceView, Scan, ScrubView, ScrubsView};
+use brindle_admin::scrub::{self, PassView, PlaceView, Scan, ScrubView, ScrubsView, StoreDamageView};
 use brindle_admin::status::Target;
 use brindle_host::mounts;
 use brindle_stdx::Timestamp;
@@ -23,7 +23,7 @@ use crate::lfs::fid;
 use crate::output::{Output, print_json, table};
 use crate::pool::FsArgs;
 
-/// OSTs that have a line of their own in `brindle status`; of the others the number is told.
+/// Targets that have a line of their own in `brindle status`; of the others the number is told.
 const LINES_MAX: usize = 8;
 
 /// The verbs of `brindle target scrub`.
@@ -37,10 +37,10 @@ pub enum Command {
     Status(Args),
 }
 
-/// OSTs that are meant.
+/// Targets that are meant.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The OSTs: OST0003, scratch-OST0003; without any, all of them
+    /// The targets: OST0003, MDT0000, scratch-OST0003; without any, all of them
     #[arg(value_name = "TARGET", value_parser = parse::<Named>, add = live::targets())]
     targets: Vec<Named>,
     #[command(flatten)]
@@ -83,8 +83,8 @@ fn ordered(args: &Args, order: ScrubOrder) -> Result<Done> {
         let map = ask::map(&servers, &place).await?;
         args.targets.iter().try_for_each(|named| named.check_fs(&map.fs))?;
         let wanted: Vec<TargetId> = args.targets.iter().map(|named| named.target).collect();
-        let osts = scrub::osts(&map, &wanted)?;
-        scrub::order(&servers, &map, &osts, order).await
+        let ids = scrub::targets(&map, &wanted)?;
+        scrub::order(&servers, &map, &ids, order).await
     })?;
     let mount = mounts::ours().find(|m| place.is_mounted_from(&m.source)).map(|m| m.mount_point);
     if let Some(mount) = mount.filter(|at| !mounts::is_dead(at)) {
@@ -166,6 +166,9 @@ fn page(shown: &ScrubsView) -> String {
         for place in &view.unmended {
             page.push_str(&format!("{}: cannot be mended: {}\n", view.name, place_text(place)));
         }
+        for damage in &view.store_damage {
+            page.push_str(&format!("{}: {}\n", view.name, store_text(damage)));
+        }
     }
     page
 }
@@ -179,7 +182,17 @@ fn place_text(place: &PlaceView) -> String {
     }
 }
 
-/// Lines of `brindle status`: the OSTs that are looked at now or have damage, and how many were looked at before.
+fn store_text(damage: &StoreDamageView) -> String {
+    let what = if damage.differs { "copies differ" } else { "cannot be mended" };
+    let on = damage.host.as_ref().map(|host| format!(" on {host}")).unwrap_or_default();
+    let place = match (&damage.file, damage.offset) {
+        (Some(file), Some(offset)) => format!(" {file} at offset {offset}:"),
+        _ => String::new(),
+    };
+    format!("{what}{on}:{place} {}", damage.why)
+}
+
+/// Lines of `brindle status`: the targets that are looked at now or have damage, and how many were looked at before.
 pub fn scan_lines(map: &Map, targets: &[Target]) -> Vec<String> {
     let scans: Vec<(String, Scan)> = targets
         .iter()
@@ -201,17 +214,17 @@ pub fn scan_lines(map: &Map, targets: &[Target]) -> Vec<String> {
     if let (Some(first), Some(newest)) = (ends.iter().min(), ends.iter().max()) {
         let at = |end: &u64| time(i64::try_from(*end).unwrap_or(i64::MAX));
         let when = if first == newest { at(first) } else { format!("{} to {}", at(first), at(newest)) };
-        lines.push(format!("{} scrubbed {when}, no damage", osts(ends.len())));
+        lines.push(format!("{} scrubbed {when}, no damage", targets_text(ends.len())));
     }
     let never = quiet.len() - ends.len();
     if never > 0 {
-        lines.push(format!("{} not scrubbed yet", osts(never)));
+        lines.push(format!("{} not scrubbed yet", targets_text(never)));
     }
     lines
 }
 
-fn osts(n: usize) -> String {
-    if n == 1 { "1 OST".to_owned() } else { format!("{n} OSTs") }
+fn targets_text(n: usize) -> String {
+    if n == 1 { "1 target".to_owned() } else { format!("{n} targets") }
 }
 
 fn scan_text(scan: &Scan) -> String {

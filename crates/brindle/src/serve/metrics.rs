@@ -13,6 +13,7 @@ use brindle_net::Fair;
 use brindle_net::usage::Usage;
 use brindle_stdx::Clock as _;
 use brindle_stdx::cast::low_u32;
+use brindle_targets::scrub::Scrub;
 use brindle_telemetry::{Kind, Registry};
 use brindle_types::HsmKind;
 use brindle_wire::Op;
@@ -103,6 +104,7 @@ pub fn mds(registry: &Registry, handle: &Arc<brindle_mds::Handle>) {
     registry.read("leases", "Leases of directories that clients hold", Kind::Gauge, move || {
         leases.mdt().live().leases.lock().count() as f64
     });
+    scrub(&registry, handle, |handle| &handle.mdt().scrub().pace);
     jobs(&registry, handle.usage());
     shares(&registry, handle.fair());
     let server = handle.clone();
@@ -158,7 +160,7 @@ pub fn oss(registry: &Registry, handle: &Arc<brindle_oss::Handle>) {
         let read = move || handle.oss().store.stats().list().get(at).map_or(0, |(_, _, n)| *n) as f64;
         registry.read(name, help.trim_end_matches('.'), Kind::Counter, read);
     }
-    scrub(&registry, handle);
+    scrub(&registry, handle, |handle| &handle.oss().scrub);
     let term = handle.clone();
     registry.read("boot_term", "Boot term", Kind::Gauge, move || f64::from(term.oss().store.boot_term()));
     let marked = handle.clone();
@@ -186,20 +188,19 @@ pub fn oss(registry: &Registry, handle: &Arc<brindle_oss::Handle>) {
     server_stats(&registry, 300..=399, move || server.server_stats());
 }
 
-/// Numbers of the scrub of an OST.
-fn scrub(registry: &Registry, handle: &Arc<brindle_oss::Handle>) {
-    for (at, (name, help, _)) in handle.oss().scrub.totals().into_iter().enumerate() {
+/// Numbers of the scrub of a target.
+fn scrub<H: Send + Sync + 'static>(registry: &Registry, handle: &Arc<H>, of: fn(&H) -> &Scrub) {
+    for (at, (name, help, _)) in of(handle).totals().into_iter().enumerate() {
         let handle = handle.clone();
-        let read = move || handle.oss().scrub.totals().get(at).map_or(0, |(_, _, n)| *n) as f64;
+        let read = move || of(&handle).totals().get(at).map_or(0, |(_, _, n)| *n) as f64;
         registry.read(name, help, Kind::Counter, read);
     }
     let done = handle.clone();
     let help = "Part of the scrub's present pass that is done; 0 while there is none";
-    registry.read("scrub_progress_ratio", help, Kind::Gauge, move || done.oss().scrub.gauges().0);
+    registry.read("scrub_progress_ratio", help, Kind::Gauge, move || of(&done).gauges().0);
     let last = handle.clone();
     let help = "End of the scrub's last pass, seconds since 1970; 0 before the first one";
-    registry
-        .read("scrub_last_pass_timestamp_seconds", help, Kind::Gauge, move || last.oss().scrub.gauges().1);
+    registry.read("scrub_last_pass_timestamp_seconds", help, Kind::Gauge, move || of(&last).gauges().1);
 }
 
 /// Numbers of what a target holds back.
