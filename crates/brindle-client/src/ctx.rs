@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use brindle_net::latch::Latch;
+use brindle_net::latch::{Latch, until_set};
 use brindle_wire::Cred;
 
 /// The caller of one operation.
@@ -63,10 +63,7 @@ impl Cancel {
     }
 
     /// Runs `work` unless and until it fires; `None` then.
-    pub async fn until<T>(&self, work: impl Future<Output = T>) -> Option<T> {
-        match &self.0 {
-            Some(latch) => latch.until(work).await,
-            None => Some(work.await),
-        }
+    pub fn until<W: Future>(&self, work: W) -> impl Future<Output = Option<W::Output>> + use<'_, W> {
+        until_set(self.0.as_deref(), work)
     }
 }

@@ -8,9 +8,11 @@
 use std::any::Any;
 use std::collections::BTreeSet;
 
+use brindle_stdx::unless::unless;
 use brindle_targets::Guard;
 use brindle_types::{Fault, Ino, Layout, TargetId};
 use brindle_wire::mds::convert::LayoutGetReq;
+use futures_util::FutureExt;
 
 use crate::Client;
 use crate::inodes::{Abandoned, Inode};
@@ -46,19 +48,22 @@ impl Client {
     }
 
     /// The answer of the MDT to a question about a file. `OstUnreachable` if it does not come soon and an OST of the file is given up.
-    pub(crate) async fn unless_failed_out<T>(
-        &self,
+    pub(crate) fn unless_failed_out<'a, T, W>(
+        &'a self,
         ino: Ino,
-        asking: impl Future<Output = Result<T, Fault>>,
-    ) -> Result<T, Fault> {
-        if self.config.failout_ms.is_none() {
-            return asking.await;
-        }
-        tokio::select! {
-            biased;
-            answer = asking => answer,
-            fault = self.until_failed_out(ino) => Err(fault),
-        }
+        asking: W,
+    ) -> impl Future<Output = Result<T, Fault>> + use<'a, T, W>
+    where
+        W: Future<Output = Result<T, Fault>>,
+    {
+        let given_up = async move {
+            match self.config.failout_ms {
+                // In a box: with the option only, and rarely.
+                Some(_) => Box::pin(self.until_failed_out(ino)).await,
+                None => std::future::pending().await,
+            }
+        };
+        unless(asking, given_up).map(|first| first.unwrap_or_else(Err))
     }
 
     /// Completes when an OST of the file is given up, but not before the MDT has had time to answer.

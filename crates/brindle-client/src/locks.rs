@@ -215,7 +215,7 @@ impl Client {
         }
         let lock = LockState { space, owner, kind: LockKind::Unlock, start: 0, end: u64::MAX, pid: 0 };
         let Some(inode) = self.inodes.get(ino).filter(|_| self.gives_up_unsettled(ino, &lock)) else {
-            return self.set_lock(ctx, ino, lock, false).await;
+            return Box::pin(self.set_lock(ctx, ino, lock, false)).await;
         };
         let key = (ino, space, owner);
         if !self.locks.leaving.lock().insert(key) {

@@ -93,6 +93,8 @@ pub(crate) fn name(op: &Op) -> &'static str {
 }
 
 /// Runs one operation that [`fast_path`] has no answer to.
+///
+/// What is rare or takes long is in a box of its own: what is allocated for every request has the size of the largest branch.
 pub(crate) async fn dispatch(fs: Arc<BrindleFs>, who: Who, op: Op) -> Result<Done, Fault> {
     let client = &fs.client;
     if !matches!(op, Op::Getxattr(_) | Op::Listxattr(_)) {
@@ -102,7 +104,7 @@ pub(crate) async fn dispatch(fs: Arc<BrindleFs>, who: Who, op: Op) -> Result<Don
         Op::Open(op) => return open::handle(client, &who, op).await.map_err(gone),
         Op::Create(op) => return create::handle(&fs, &who, op).await,
         Op::Tmpfile(op) => return tmpfile::handle(&fs, &who, op).await,
-        Op::Setlk(op) => return lock::set(&fs, &who, op).await,
+        Op::Setlk(op) => return Box::pin(lock::set(&fs, &who, op)).await,
         Op::Lookup(op) => lookup::handle(&fs, &who, op).await,
         Op::Symlink(op) => entry(&fs, symlink::handle(client, &who, op).await),
         Op::Mknod(op) => entry(&fs, mknod::handle(client, &who, op).await),
@@ -135,12 +137,12 @@ pub(crate) async fn dispatch(fs: Arc<BrindleFs>, who: Who, op: Op) -> Result<Don
             written.map(|written| Reply::written(bounded_u32(written)))
         }
         Op::Flush(op) => flush::handle(&fs, &who, op).await,
-        Op::Fsync(op) => fsync::handle(client, op).await,
+        Op::Fsync(op) => Box::pin(fsync::handle(client, op)).await,
         Op::Release(op) => release::handle(&fs, &who, op).await,
-        Op::Fallocate(op) => fallocate::handle(client, &who, op).await,
+        Op::Fallocate(op) => Box::pin(fallocate::handle(client, &who, op)).await,
         Op::Lseek(op) => seek::handle(client, &who, op).await,
         Op::Ioctl(op) => ioctl::handle(client, &who, op).await.map_err(gone),
-        Op::CopyFileRange(op) => copy_range::handle(client, &who, op).await,
+        Op::CopyFileRange(op) => Box::pin(copy_range::handle(client, &who, op)).await,
         Op::Getlk(op) => lock::get(client, &who, op).await,
         Op::Setxattr(op) => {
             let set = xattr::set(client, &who, op).await;
@@ -195,4 +197,22 @@ fn entry(fs: &BrindleFs, found: Result<Attr, Fault>) -> Result<Reply, Fault> {
 /// up again.
 fn gone(fault: Fault) -> Fault {
     if fault.code == Code::NotFound { Fault { code: Code::HandleStale, ..fault } } else { fault }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Most bytes that the work on one request may take: they are allocated and copied for each. Once it had grown to four times as much.
+    const WORK_MAX_BYTES: usize = 8 << 10;
+
+    fn size_of_work<W>(_: fn(Arc<BrindleFs>, Who, Op) -> W) -> usize {
+        size_of::<W>()
+    }
+
+    #[test]
+    fn the_work_on_a_request_stays_small() {
+        let size = size_of_work(dispatch);
+        assert!(size <= WORK_MAX_BYTES, "{size} bytes");
+    }
 }

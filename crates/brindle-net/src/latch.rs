@@ -1,8 +1,10 @@
 //! A flag that is set once and can be waited for by many: how tasks of one connection tell each other to end.
 
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Poll;
+use std::task::{Context, Poll};
 
+use pin_project_lite::pin_project;
 use tokio::sync::Notify;
 
 /// Unset at first; once set it stays set.
@@ -35,17 +37,48 @@ impl Latch {
 
     /// Runs `work` unless and until the latch is set; `None` then. `work` takes no step more once it is set. Work that is done at once never waits
     /// for the latch, and costs no more than a look at it.
-    pub async fn until<T>(&self, work: impl Future<Output = T>) -> Option<T> {
-        let (mut work, mut set) = (std::pin::pin!(work), std::pin::pin!(self.wait()));
-        std::future::poll_fn(|context| {
-            if self.is_set() {
-                return Poll::Ready(None);
-            }
-            if let Poll::Ready(out) = work.as_mut().poll(context) {
-                return Poll::Ready(Some(out));
-            }
-            set.as_mut().poll(context).map(|()| None)
-        })
-        .await
+    pub fn until<W: Future>(&self, work: W) -> impl Future<Output = Option<W::Output>> + use<'_, W> {
+        until_set(Some(self), work)
+    }
+}
+
+pin_project! {
+    /// Work and the latch that ends it. The work is held once; see [`brindle_stdx::unless`].
+    struct UntilSet<'a, W, S> {
+        latch: Option<&'a Latch>,
+        #[pin]
+        work: W,
+        #[pin]
+        set: S,
+    }
+}
+
+/// [`Latch::until`] for a latch that there may be; without one it is `work`.
+pub fn until_set<W: Future>(
+    latch: Option<&Latch>,
+    work: W,
+) -> impl Future<Output = Option<W::Output>> + use<'_, W> {
+    let set = async move {
+        match latch {
+            Some(latch) => latch.wait().await,
+            None => std::future::pending().await,
+        }
+    };
+    UntilSet { latch, work, set }
+}
+
+impl<W: Future, S: Future<Output = ()>> Future for UntilSet<'_, W, S> {
+    type Output = Option<W::Output>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        if this.latch.is_some_and(Latch::is_set) {
+            return Poll::Ready(None);
+        }
+        match this.work.poll(context) {
+            Poll::Ready(out) => Poll::Ready(Some(out)),
+            Poll::Pending if this.latch.is_none() => Poll::Pending,
+            Poll::Pending => this.set.poll(context).map(|()| None),
+        }
     }
 }

@@ -9,7 +9,7 @@
 //! caller has gone away, so that a server never sees more than it granted.
 
 use std::collections::BTreeMap;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::Poll;
@@ -268,14 +268,14 @@ impl Peer {
         frame.header.check_lengths()?;
         let mut queued_us = 0;
         loop {
-            let link = self.timed(&mut queued_us, self.link_for(frame.header.slot)).await?;
+            let link = self.timed(&mut queued_us, pin!(self.link_for(frame.header.slot))).await?;
             // In its newest form, for a connection of another version.
             let newest = link.translates().then(|| frame.clone());
             let mut spoken = match link.down(Part::Request, frame) {
                 Ok(spoken) => spoken,
                 Err(refusal) => return Ok(refusal),
             };
-            let admitted = self.timed(&mut queued_us, link.admit(&spoken.header)).await;
+            let admitted = self.timed(&mut queued_us, pin!(link.admit(&spoken.header))).await;
             if let Some(credits) = admitted {
                 spoken.header.queued_us = u32::try_from(queued_us).unwrap_or(u32::MAX);
                 spoken.header.network_us = link.network_us.load(Ordering::Relaxed);
@@ -311,8 +311,7 @@ impl Peer {
     }
 
     /// `work`, and its time on top of `queued_us`. Work that need not wait costs no look at the clock.
-    async fn timed<T>(&self, queued_us: &mut u64, work: impl Future<Output = T>) -> T {
-        let mut work = pin!(work);
+    async fn timed<T>(&self, queued_us: &mut u64, mut work: Pin<&mut impl Future<Output = T>>) -> T {
         if let Poll::Ready(done) = futures_util::poll!(work.as_mut()) {
             return done;
         }

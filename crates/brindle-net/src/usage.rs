@@ -6,7 +6,7 @@
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use brindle_stdx::cast::len_u32;
@@ -100,8 +100,7 @@ pub(crate) fn waits_for_others(op: Op) -> bool {
 }
 
 /// `work`, and the microseconds in which a thread worked on it.
-pub(crate) async fn timed<T>(seams: &Seams, work: impl Future<Output = T>) -> (T, u64) {
-    let mut work = pin!(work);
+pub(crate) async fn timed<T>(seams: &Seams, mut work: Pin<&mut impl Future<Output = T>>) -> (T, u64) {
     let mut worked_ns = 0u64;
     let done = poll_fn(|context| {
         let began = seams.now();
@@ -246,6 +245,7 @@ fn ns(at: Timestamp) -> i64 {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use brindle_stdx::BoxFuture;
@@ -340,7 +340,7 @@ mod tests {
                 seams.sleep_ms(300).await;
                 7
             };
-            let (answer, micros) = timed(&seams, waiting).await;
+            let (answer, micros) = timed(&seams, pin!(waiting)).await;
             assert!(seams.now().ms_since(began) >= 300);
             assert!(answer == 7 && micros < 100_000, "{micros}");
         });

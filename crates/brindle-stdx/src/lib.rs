@@ -29,6 +29,7 @@ pub mod real_disk;
 pub mod request_rate;
 pub mod ticks;
 pub mod time;
+pub mod unless;
 pub mod watch;
 
 use std::future::Future;
@@ -135,14 +136,14 @@ impl Seams {
     }
 
     /// Runs `work` for at most `ms` milliseconds; `None` when the time was up first (the work is then dropped).
-    pub async fn timeout_ms<T>(&self, ms: u64, work: impl Future<Output = T> + Send) -> Option<T> {
-        use futures_util::future::{Either, select};
+    pub fn timeout_ms<W: Future + Send>(
+        &self,
+        ms: u64,
+        work: W,
+    ) -> impl Future<Output = Option<W::Output>> + use<W> {
+        use futures_util::FutureExt;
         let sleep = self.clock.sleep_until(self.clock.now().plus_ms(ms));
-        let work = std::pin::pin!(work);
-        match select(work, sleep).await {
-            Either::Left((out, _)) => Some(out),
-            Either::Right(_) => None,
-        }
+        unless::unless(work, sleep).map(Result::ok)
     }
 }
 

@@ -227,7 +227,7 @@ impl Client {
         let torn = handle.inode.lock().unsynced.values().any(|u| u.torn().is_some());
         if torn {
             // An OST is known to have lost bytes: they are written again, or the loss is reported.
-            self.sync_inode(&handle.inode).await?;
+            Box::pin(self.sync_inode(&handle.inode)).await?;
         }
         self.tell_lost(&handle.inode);
         handle.intact()

@@ -152,6 +152,19 @@ impl Client {
     pub(crate) async fn still_open(
         &self,
         ctx: &Ctx,
+        opened: Opened,
+        access: Access,
+        era: u64,
+    ) -> Result<Opened, Fault> {
+        match self.session.era() == era {
+            true => Ok(opened),
+            false => Box::pin(self.open_again(ctx, opened, access, era)).await,
+        }
+    }
+
+    async fn open_again(
+        &self,
+        ctx: &Ctx,
         mut opened: Opened,
         access: Access,
         mut era: u64,

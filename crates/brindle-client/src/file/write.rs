@@ -50,7 +50,7 @@ impl Client {
         self.begin_write(&handle.inode);
         let _under_way = handle.inode.writing();
         let written = if write.append {
-            self.append(ctx, &handle, &write).await
+            Box::pin(self.append(ctx, &handle, &write)).await
         } else if write.page {
             self.write_back(ctx, &handle, &write).await
         } else {
@@ -58,7 +58,7 @@ impl Client {
         };
         let written = handle.changed(written)?;
         if write.sync {
-            self.sync_writes(&handle).await?;
+            Box::pin(self.sync_writes(&handle)).await?;
         }
         Ok(written)
     }
@@ -97,7 +97,7 @@ impl Client {
             return Ok(data.len() as u64);
         }
         if write.may_wait() && self.outgrows_mdt(inode, end) {
-            self.outgrow(inode, write.offset..end).await?;
+            Box::pin(self.outgrow(inode, write.offset..end)).await?;
             if self.put_behind(handle, WritePosition::At(write.offset), &data, rights) {
                 return Ok(data.len() as u64);
             }
@@ -105,7 +105,7 @@ impl Client {
         self.flush_behind_under(inode, &(write.offset..end)).await;
         let charge = self.room(inode, rights.bound, Growth::Range(write.offset..end)).await?;
         let len_bytes = data.len() as u64;
-        let written = self.write_through(ctx, handle, write, data).await;
+        let written = Box::pin(self.write_through(ctx, handle, write, data)).await;
         self.room_used(inode, charge, written == Ok(len_bytes));
         written
     }

@@ -1,6 +1,7 @@
 //! Life of one accepted connection: hello, then requests until it ends.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -269,7 +270,7 @@ fn start(
         let traced = arrived.zip(op).and_then(|(at, op)| shared.tracer.begin(caller, op, &frame, at));
         let spans = traced.as_ref().map(|traced| traced.spans());
         // Requests to other servers count for the same job.
-        let serving = job::with_spans(job, spans, service.request(conn.clone(), frame));
+        let serving = pin!(job::with_spans(job, spans, service.request(conn.clone(), frame)));
         let (answer, worked_micros) = match op.is_some_and(usage::waits_for_others) {
             true => usage::timed(seams, serving).await,
             false => (serving.await, seams.now().0.saturating_sub(began.0) / 1_000),
