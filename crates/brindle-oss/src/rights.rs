@@ -176,8 +176,7 @@ fn needs(op: Op, body: &[u8]) -> Result<Needs> {
             return refused(op);
         }
         Op::ProjectGet | Op::ProjectSet | Op::QuotaFileRoom | Op::QuotaShow => return refused(op),
-        Op::NoteAccess => return refused(op),
-        Op::QuotaChange | Op::QuotaList => return refused(op),
+        Op::NoteAccess | Op::QuotaChange | Op::QuotaList => return refused(op),
         Op::ChangelogRegister | Op::ChangelogDeregister | Op::ChangelogClear => return refused(op),
         Op::ChangelogRead | Op::ChangelogInfo | Op::ChangelogMask => return refused(op),
         Op::HsmState | Op::HsmAct | Op::HsmSet | Op::HsmRecall | Op::HsmTake => return refused(op),
@@ -201,12 +200,11 @@ fn needs(op: Op, body: &[u8]) -> Result<Needs> {
             return refused(op);
         }
         Op::Events | Op::KeepReplicas | Op::ListReplicas | Op::ChangeReplicas => return refused(op),
-        Op::TakeOrders | Op::RestartHost => return refused(op),
         Op::ChangeInSync | Op::ShowReplica | Op::ListSpares | Op::ChangeSpare => return refused(op),
         Op::WatchNodemaps | Op::ListNodemaps | Op::ChangeNodemap => return refused(op),
         Op::WatchMappedNodemaps | Op::ListMappedNodemaps | Op::ChangeMappedNodemap => return refused(op),
         Op::MdtShares | Op::OstShares | Op::WatchLimits | Op::ChangeLimit => return refused(op),
-        Op::WatchDurability | Op::ChangeDurability => return refused(op),
+        Op::WatchDurability | Op::ChangeDurability | Op::TakeOrders | Op::RestartHost => return refused(op),
         Op::RecallNotice | Op::InvalidateNotice | Op::LayoutNotice | Op::ReportNotice => return refused(op),
         Op::SessionEndNotice | Op::SettleNotice | Op::LeaseNotice | Op::ClosedNotice => return refused(op),
         Op::NodeRegister | Op::NodeOrder | Op::NodeSlices => return refused(op),
