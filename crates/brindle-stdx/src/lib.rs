@@ -142,7 +142,9 @@ impl Seams {
         work: W,
     ) -> impl Future<Output = Option<W::Output>> + use<W> {
         use futures_util::FutureExt;
-        let sleep = self.clock.sleep_until(self.clock.now().plus_ms(ms));
+        let clock = self.clock.clone();
+        // The time begins with the first poll: the caller may not be on a runtime before that.
+        let sleep = async move { clock.sleep_until(clock.now().plus_ms(ms)).await };
         unless::unless(work, sleep).map(Result::ok)
     }
 }
