@@ -83,7 +83,7 @@ document!(OperationView, "brindle.trace.operation", 1);
 pub struct SummaryView {
     /// Operations that were seen.
     pub count: u64,
-    /// Those that ended with an error.
+    /// Requests that ended with an error.
     pub errors: u64,
     /// Operations that servers had no space to keep, so that nobody saw them.
     pub dropped: u64,
@@ -103,7 +103,7 @@ pub struct OperationSummary {
     pub operation: String,
     /// Number of them.
     pub count: u64,
-    /// Those that ended with an error.
+    /// Requests that ended with an error.
     pub errors: u64,
     /// Bytes of files read and written.
     pub bytes: u64,

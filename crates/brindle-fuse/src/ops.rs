@@ -94,7 +94,7 @@ pub(crate) fn name(op: &Op) -> &'static str {
 
 /// Runs one operation that [`fast_path`] has no answer to.
 ///
-/// What is rare or takes long is in a box of its own: what is allocated for every request has the size of the largest branch.
+/// Rare and long operations are in boxes of their own, because each request allocates room for the largest branch.
 pub(crate) async fn dispatch(fs: Arc<BrindleFs>, who: Who, op: Op) -> Result<Done, Fault> {
     let client = &fs.client;
     if !matches!(op, Op::Getxattr(_) | Op::Listxattr(_)) {

@@ -19,7 +19,7 @@ pub fn open(t: &mut Txn<'_>, call: &Call, inode: &mut Inode, access: Access, han
     if !access.truncate {
         hsm::here(t, inode)?;
     }
-    open_restoring(t, call, inode, access, handle)
+    open_idle(t, call, inode, access, handle)
 }
 
 /// Like [`open`], also for a released file. Whoever reads it asks which parts have been restored.
@@ -30,8 +30,12 @@ pub fn open_restoring(
     access: Access,
     handle: u64,
 ) -> Step<OpenMode> {
+    t.idle(inode.ino)?;
+    open_idle(t, call, inode, access, handle)
+}
+
+fn open_idle(t: &mut Txn<'_>, call: &Call, inode: &mut Inode, access: Access, handle: u64) -> Step<OpenMode> {
     let (ino, live) = (inode.ino, t.live());
-    t.idle(ino)?;
     if live.recalling.contains(&ino) {
         return Err(Stop::RetryAfter(Event::Recalled(ino)));
     }

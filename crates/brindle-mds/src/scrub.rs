@@ -43,7 +43,7 @@ pub struct MdtScrub {
     leader: OnceLock<Weak<Leader>>,
 }
 
-/// What a pass needs beside the MDT.
+/// Things beside the MDT that a pass needs.
 pub(crate) struct Around {
     /// The way to the MGS.
     pub targets: Arc<Directory>,

@@ -53,6 +53,14 @@ mod tests {
     }
 
     #[test]
+    fn a_limited_wait_may_be_made_where_there_is_no_runtime_yet() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        let seams = crate::real::seams(runtime.handle().clone());
+        let waits = seams.timeout_ms(1, pending::<()>());
+        assert_eq!(runtime.block_on(waits), None);
+    }
+
+    #[test]
     fn work_is_held_once() {
         let work = async {
             let bytes = [7_u8; 4096];

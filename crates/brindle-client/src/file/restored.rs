@@ -2,7 +2,7 @@
 //! note 054).
 //!
 //! The MDT says whether the range is there. Its objects go when the restore is over, and an OST answers a hole for an object that is gone.
-//! So where bytes are missing, the MDT is asked again: if the same attempt goes on, they are a hole.
+//! Where bytes are missing, the client therefore asks the MDT again: if the same attempt goes on, the missing bytes are a hole.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -128,7 +128,7 @@ impl OnHosts {
 pub struct Scripts<'a> {
     /// Places of the cluster.
     pub places: &'a Places,
-    /// This program.
+    /// Path of the running binary.
     pub program: &'a Path,
 }
 

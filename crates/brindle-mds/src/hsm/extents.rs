@@ -1,4 +1,4 @@
-//! What has come back of a file that is being restored, and what its readers wait for (design note 054).
+//! Extents of files that are being restored: those that have come back, and those that readers wait for (design note 054).
 //!
 //! | promise | by |
 //! |---|---|
@@ -20,13 +20,13 @@ use super::queue::Queue;
 /// Extents of a file that is being restored.
 #[derive(Default)]
 pub struct Restoring {
-    /// What the present attempt has told.
+    /// The report of the attempt that goes on.
     part: Option<Part>,
     /// Extents that readers wait for, first come first; at most [`WANTED_MAX`].
     wanted: VecDeque<u64>,
 }
 
-/// What an attempt has restored.
+/// Extents that an attempt has restored.
 #[derive(Clone, Debug)]
 pub struct Part {
     /// Number of the attempt.
@@ -45,7 +45,7 @@ impl Part {
 }
 
 impl Queue {
-    /// What has come back of a file, if its attempt has told.
+    /// Extents of a file that have come back, if its attempt has reported any.
     pub fn part(&self, ino: Ino) -> Option<&Part> {
         self.restoring.get(&ino)?.part.as_ref()
     }

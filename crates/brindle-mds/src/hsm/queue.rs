@@ -62,7 +62,7 @@ pub struct Queue {
     /// The user who had the last turn.
     turn: BTreeMap<HsmKind, u32>,
     moved_bytes: BTreeMap<Ino, u64>,
-    /// What readers wait for and have, of files that are being restored.
+    /// Extents of files that are being restored.
     pub(super) restoring: BTreeMap<Ino, Restoring>,
     finished: VecDeque<HsmAction>,
     /// Actions that went well since the MDT started.

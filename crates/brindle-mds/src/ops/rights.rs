@@ -17,13 +17,9 @@ pub async fn handle(mdt: &Mdt, _call: &Call, req: SessionRightsReq) -> Result<Se
     if session.must_reclaim {
         return Ok(SessionRightsResp { is_unsettled: true, ..none });
     }
-    if let Some(released) = live.hsm.restored_from(req.ino) {
-        // Whoever has opened the released file reads what has come back of it.
-        let held = live.opens.held(released, req.session);
-        let reads = held.is_some_and(|handle| handle.read || handle.execute);
-        return Ok(SessionRightsResp { read: reads, ..none });
-    }
-    let held = live.opens.held(req.ino, req.session);
-    let reads = held.is_some_and(|handle| handle.read || handle.execute);
-    Ok(SessionRightsResp { read: reads, write: held.is_some_and(|handle| handle.write), is_unsettled: false })
+    let reads = |ino| live.opens.held(ino, req.session).is_some_and(|handle| handle.read || handle.execute);
+    // Whoever has opened a released file reads the extents that have come back; the agent goes on writing them.
+    let read = reads(req.ino) || live.hsm.restored_from(req.ino).is_some_and(reads);
+    let write = live.opens.held(req.ino, req.session).is_some_and(|handle| handle.write);
+    Ok(SessionRightsResp { read, write, is_unsettled: false })
 }

@@ -1,4 +1,4 @@
-//! What a member that follows does for the scrub of its primary: it verifies its own files, and tells digests of its rows at one moment.
+//! The scrub of the primary, at a member that follows: the member verifies its own files, and tells digests of its rows at one moment.
 //!
 //! Nothing here changes a row. The messages are checked against the attachment and then work on their own, so that a takeover waits for none of
 //! them.

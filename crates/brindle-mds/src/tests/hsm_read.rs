@@ -231,18 +231,20 @@ fn what_makes_no_sense_is_refused() {
         }
         assert_eq!(code(rig.ask(B, told(from, &[1], user(5))).await), Some(Code::NotPermitted));
         // Whoever may read the released file may read what has come back of it, and nobody else.
-        let may_read = async |session, ino| {
+        let rights = async |session, ino| {
             let (host, epoch) = {
                 let live = rig.mdt.live();
                 let known = &live.sessions.get(&session).expect("known").row;
                 (known.host.clone(), known.epoch)
             };
-            let rights = SessionRightsReq { session, epoch, host, ino };
-            rig.ask(B, rights).await.expect("answered").read
+            let asked = SessionRightsReq { session, epoch, host, ino };
+            let answer = rig.ask(B, asked).await.expect("answered");
+            (answer.read, answer.write)
         };
-        assert!(!may_read(A, from).await, "nothing has been told yet, and A writes it only");
+        assert_eq!(rights(A, from).await, (false, true), "nothing has been told yet, and A writes it only");
         tell(&rig, &work, from, &[0]).await.expect("heard");
-        assert!(may_read(A, from).await && !may_read(B, from).await);
+        assert_eq!(rights(A, from).await, (true, true), "A goes on writing it");
+        assert_eq!(rights(B, from).await, (false, false));
         rig.verify();
     });
 }
