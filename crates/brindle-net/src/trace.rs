@@ -43,6 +43,8 @@ pub struct Tracer {
     seams: Seams,
     is_on: AtomicBool,
     traces: Mutex<BTreeMap<u64, Trace>>,
+    /// Whether a task looks for traces without readers; changed under the lock of `traces`.
+    is_looking: AtomicBool,
 }
 
 /// A trace.
@@ -101,7 +103,12 @@ pub async fn in_part<F: Future>(part: Part, work: F) -> F::Output {
 impl Tracer {
     /// No traces.
     pub fn new(seams: &Seams) -> Arc<Tracer> {
-        Arc::new(Tracer { seams: seams.clone(), is_on: AtomicBool::new(false), traces: Mutex::default() })
+        Arc::new(Tracer {
+            seams: seams.clone(),
+            is_on: AtomicBool::new(false),
+            traces: Mutex::default(),
+            is_looking: AtomicBool::new(false),
+        })
     }
 
     /// Whether a trace runs: all that a request costs where none does.
@@ -204,8 +211,7 @@ impl Tracer {
                     IDLE_MS / 1_000
                 )));
             }
-            if traces.is_empty() {
-                self.is_on.store(true, Ordering::Relaxed);
+            if !self.is_looking.swap(true, Ordering::Relaxed) {
                 let looking = self.clone();
                 self.seams.spawn("server.trace", async move { looking.forget_unread().await });
             }
@@ -232,6 +238,7 @@ impl Tracer {
             traces.retain(|_, trace| now.ms_since(trace.asked) < IDLE_MS);
             self.is_on.store(!traces.is_empty(), Ordering::Relaxed);
             if traces.is_empty() {
+                self.is_looking.store(false, Ordering::Relaxed);
                 return;
             }
         }
@@ -448,6 +455,18 @@ mod tests {
         }
         assert!(now >= IDLE_MS, "{now}");
         assert!(rig.ask(2, &all).has_begun, "its records are gone");
+    }
+
+    #[tokio::test]
+    async fn traces_that_come_and_go_have_one_task_that_looks_for_their_readers() {
+        let rig = Rig::new();
+        let alone = Arc::strong_count(&rig.tracer);
+        for trace in 0..20 {
+            rig.ask(trace, &TraceFilter::default());
+            let last = TraceReq { trace, filter: TraceFilter::default(), ends: true };
+            assert!(!rig.tracer.answer(&last).expect("ended").has_begun);
+        }
+        assert_eq!(Arc::strong_count(&rig.tracer), alone + 1);
     }
 
     #[tokio::test]
