@@ -117,7 +117,7 @@ fn check_free(rows: &Rows, map: &Map, (from, to): (&str, &str)) -> Result<()> {
 }
 
 /// Whether a daemon of the host takes a certificate for another name. A host without one takes it by `brindle node take-name`.
-fn has_daemon(row: &HostRow) -> bool {
+pub(crate) fn has_daemon(row: &HostRow) -> bool {
     row.roles.parse::<Roles>().is_ok_and(|roles| roles.has(HostRole::Server))
 }
 

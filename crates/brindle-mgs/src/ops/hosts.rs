@@ -27,6 +27,9 @@ const FAULT_LINE_MAX: usize = 240;
 const FAULT_WHYS_MAX: usize = 4;
 /// Time in which a host stops everything, gets its certificate for a new name and starts anew, in milliseconds: no silence of it counts before.
 const RENAME_MS: u64 = 30_000;
+/// Time in which every daemon that runs is heard of by an MGS that has just begun, and the interval between two looks, in milliseconds.
+const FIRST_WORD_MS: u64 = 10_000;
+const LOOK_MS: u64 = 100;
 
 impl Mgs {
     /// The hosts; `NoAuthority` where hosts cannot join.
@@ -303,10 +306,25 @@ async fn created(mgs: &Mgs, req: &CreateTokenReq) -> Result<CreateTokenResp> {
     Ok(CreateTokenResp { token: token.to_string(), expires_s: row.expires_s })
 }
 
+/// Time since a host was heard of, in milliseconds. An MGS that has just begun gives a host that is known some time for its first word.
+async fn first_heard(mgs: &Mgs, hosts: &Hosts, host: &str) -> Option<u64> {
+    loop {
+        let now = mgs.seams.now();
+        let (heard_ms_ago, ..) = hosts.heard.lock().of(host, now);
+        let listened_ms = mgs.shared.listening(|listening| listening.listened_ms(now));
+        let may_speak = hosts.rows().host(host).is_some_and(rename::has_daemon);
+        if heard_ms_ago.is_some() || listened_ms >= FIRST_WORD_MS || !may_speak {
+            return heard_ms_ago;
+        }
+        mgs.seams.sleep_ms(LOOK_MS).await;
+    }
+}
+
 /// A host gets another name.
 pub(crate) async fn renamed(mgs: &Mgs, from: &str, to: &str, is_dry_run: bool) -> Result<bool> {
-    let (hosts, map, now) = (mgs.hosts()?, mgs.store.current(), mgs.seams.now());
-    let (heard_ms_ago, ..) = hosts.heard.lock().of(from, now);
+    let hosts = mgs.hosts()?;
+    let heard_ms_ago = first_heard(mgs, hosts, from).await;
+    let map = mgs.store.current();
     if rename::was_begun(&hosts.rows(), (from, to)) {
         // The MGS that began it had no time to answer.
         named_in_map(mgs, from, to).await?;

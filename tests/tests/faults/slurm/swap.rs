@@ -211,9 +211,14 @@ fn swap_that_lost_its_server_is_kept_and_a_page_that_is_lost_is_an_error() {
     std::fs::rename(&image, &away).unwrap();
     std::fs::create_dir(&image).unwrap();
     slurm.kill(&["serve", "/ost0"]);
-    // A target whose process dies starts again in its mount: the disk has to be gone, too.
+    // A target whose process dies starts again in its mount, perhaps before this test has unmounted it: the disk has to be gone, too.
     let disk = image.with_extension("");
-    let unmount = || std::process::Command::new("umount").arg(&disk).output().unwrap().status.success();
+    let unmount = || {
+        if !slurm.processes(&["serve", "/ost0"]).is_empty() {
+            slurm.kill(&["serve", "/ost0"]);
+        }
+        std::process::Command::new("umount").arg(&disk).output().unwrap().status.success()
+    };
     slurm.until(&["gone"], || if unmount() { "gone" } else { "" }.to_owned());
     slurm.tell("go");
     slurm.until(&["E7016", "of_pages_are_in_it"], || slurm.job(&job).replace(' ', "_"));
