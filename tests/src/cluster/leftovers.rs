@@ -61,6 +61,14 @@ pub fn keep_logs(state: &Path, name: &str) {
             let path = entry?.path();
             std::fs::copy(&path, to.join(path.file_name().unwrap_or_default()))?;
         }
+        // Daemons of hosts that were set up by hand write to the host's own directory.
+        for host in std::fs::read_dir(state.join("hosts")).into_iter().flatten() {
+            let host = host?;
+            let log = host.path().join("lib/serve.log");
+            if log.exists() {
+                std::fs::copy(log, to.join(format!("{}.serve.log", host.file_name().to_string_lossy())))?;
+            }
+        }
         let history = state.with_file_name("history");
         if history.exists() { std::fs::copy(history, to.join("history")).map(drop) } else { Ok(()) }
     });
