@@ -172,15 +172,22 @@ impl Host for MdtHost {
         self.session.identity()
     }
 
-    fn ready(&self) -> BoxFuture<'_, Result<(), Fault>> {
-        Box::pin(async {
+    fn ready(&self) -> Option<BoxFuture<'_, Result<(), Fault>>> {
+        let is_open = |generation| {
+            let view = self.session.view.borrow();
+            view.generation >= generation || view.ended
+        };
+        if self.peer.connected_generation().is_some_and(is_open) {
+            return None;
+        }
+        Some(Box::pin(async {
             // A refusal by the server shows up, and is waited out, where the request is sent.
             let Ok(link) = self.peer.wait_connected().await else { return Ok(()) };
             let mut view = self.session.view.subscribe();
             let shutdown = |_| Fault::new(Code::Shutdown);
             view.wait_for(|v| v.generation >= link.generation || v.ended).await.map_err(shutdown)?;
             Ok(())
-        })
+        }))
     }
 
     fn refused<'a>(&'a self, seen: Identity, _: &'a Fault) -> BoxFuture<'a, Result<(), Fault>> {
@@ -221,8 +228,8 @@ impl Host for OstHost {
         self.session.fences_version.load(Ordering::Acquire)
     }
 
-    fn ready(&self) -> BoxFuture<'_, Result<(), Fault>> {
-        Box::pin(std::future::ready(Ok(())))
+    fn ready(&self) -> Option<BoxFuture<'_, Result<(), Fault>>> {
+        None
     }
 
     fn refused<'a>(&'a self, seen: Identity, _: &'a Fault) -> BoxFuture<'a, Result<(), Fault>> {

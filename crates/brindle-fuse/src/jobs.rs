@@ -199,7 +199,7 @@ enum Environ {
 fn tag(value: Option<&str>, look: &Look, uid: u32) -> JobTag {
     match value {
         Some(value) => JobTag::new(value, uid),
-        None => JobTag::new(&format!("{}.{uid}", look.program), uid),
+        None => JobTag::of_program(&look.program, uid),
     }
 }
 

@@ -243,9 +243,6 @@ async fn report(mdt: &Mdt, ino: Ino, attr_epoch: Pair, from: Vec<SessionId>) -> 
 /// Tells clients what a batch has changed and waits for their answers.
 pub fn notify_all(mdt: &Mdt, notices: Vec<(SessionId, Notice)>) -> BoxFuture<'_, Result<()>> {
     Box::pin(async move {
-        if notices.is_empty() {
-            return Ok(());
-        }
         let told = notices.iter().map(|(session, notice)| tell(mdt, *session, notice));
         let reports: Vec<_> = join_all(told).await.into_iter().flatten().collect();
         for (ino, session, report) in reports {

@@ -1,5 +1,7 @@
 //! New inodes: owner, group, mode, inherited ACLs, layout and project.
 
+use std::sync::Arc;
+
 use brindle_layout::inherit_layout;
 use brindle_stdx::cast::low_u16;
 use brindle_types::{FileType, Ino, Layout, LayoutPolicy, Pair, Result};
@@ -53,7 +55,7 @@ pub fn make(t: &mut Txn<'_>, dir: &Inode, birth: &Birth<'_>) -> Step<Inode> {
     }
     let now = t.now;
     let file = match birth.kind {
-        FileType::Regular => Some(new_file(t, dir)?),
+        FileType::Regular => Some(new_file(t, dir)?.into()),
         _ => None,
     };
     let size = if is_dir { DIR_SIZE_BYTES } else { 0 };
@@ -72,7 +74,7 @@ pub fn make(t: &mut Txn<'_>, dir: &Inode, birth: &Birth<'_>) -> Step<Inode> {
         ctime: now,
         btime: now,
         parent: dir.ino,
-        name_hint: Vec::new(),
+        name_hint: Arc::default(),
         data_version: t.pair(),
         has_acl,
         has_xattr: false,

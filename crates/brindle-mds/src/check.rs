@@ -4,6 +4,7 @@
 //! caller checks OSTs with [`for_each_file`].
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use brindle_types::hsm::{HSM_ARCHIVED, HSM_RELEASED};
 use brindle_types::layout::{Component, FILE_SIZE_MAX_BYTES, INLINE_MAX_BYTES};
@@ -65,7 +66,7 @@ fn generations(layout: &Layout) -> Vec<Pair> {
 pub fn for_each_file(rows: &(impl Rows + ?Sized), mut each: impl FnMut(FileObjects)) -> Result<()> {
     for_each(rows, &[keys::INODE], |key, value| {
         let inode: Inode = row::decode("inode", key, value)?;
-        if let Some(body) = inode.file {
+        if let Some(body) = inode.file.map(Arc::unwrap_or_clone) {
             each(FileObjects {
                 ino: inode.ino,
                 size_bytes: inode.size_bytes,
@@ -218,7 +219,7 @@ impl<R: Rows + ?Sized> Checker<'_, R> {
             parent: inode.parent,
             generations: inode.file.iter().flat_map(|body| generations(&body.layout)).collect(),
             inline: inode.is_inline(),
-            name_hint: inode.name_hint,
+            name_hint: inode.name_hint.to_vec(),
             size_bytes: inode.size_bytes,
             data_version: inode.data_version,
             has_acl: inode.has_acl,

@@ -60,8 +60,8 @@ impl Host for MdtAtOsts {
         Identity { session: self.session, epoch }
     }
 
-    fn ready(&self) -> BoxFuture<'_, Result<()>> {
-        Box::pin(std::future::ready(Ok(())))
+    fn ready(&self) -> Option<BoxFuture<'_, Result<()>>> {
+        None
     }
 
     fn refused<'a>(&'a self, _: Identity, fault: &'a Fault) -> BoxFuture<'a, Result<()>> {

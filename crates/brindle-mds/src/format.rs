@@ -1,5 +1,7 @@
 //! Makes a new MDT: superblock, format row, root directory.
 
+use std::sync::Arc;
+
 use brindle_config::Superblock;
 use brindle_stdx::Seams;
 use brindle_types::attr::Time;
@@ -62,7 +64,7 @@ fn root(now: Time) -> Inode {
         ctime: now,
         btime: now,
         parent: Ino::ROOT,
-        name_hint: Vec::new(),
+        name_hint: Arc::default(),
         data_version: Pair::ZERO,
         has_acl: false,
         has_xattr: false,

@@ -188,7 +188,7 @@ pub fn moved(t: &mut Txn<'_>, child: &mut Inode, from: (Ino, &[u8]), to: (Ino, &
 
 fn set_hint(child: &mut Inode, parent: Ino, name: &[u8]) {
     child.parent = parent;
-    child.name_hint = name.to_vec();
+    child.name_hint = name.into();
 }
 
 /// Stores an inode that lost a name, or lets it go: at once, or as an orphan while somebody has it open.

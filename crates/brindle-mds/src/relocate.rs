@@ -15,6 +15,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::sync::Arc;
 
 use brindle_layout::{Run, copies, relocated};
 use brindle_types::layout::{COMPONENTS_MAX, Component, STRIPE_SIZE_UNIT_BYTES};
@@ -323,6 +324,7 @@ pub async fn give_up_aside(mdt: &Mdt, ino: Ino, busy: Option<&Busy<'_>>) -> Resu
         }
         let Some(mut file) = inode::find(t, ino)? else { return Ok(()) };
         let Some(body) = file.file.as_mut().filter(|body| !body.aside.is_empty()) else { return Ok(()) };
+        let body = Arc::make_mut(body);
         let aside = std::mem::take(&mut body.aside);
         let gone = aside.iter().filter(|c| is_gone(c, &body.layout));
         let objects: BTreeSet<(Stripe, u16)> = gone.flat_map(Component::stripes).collect();

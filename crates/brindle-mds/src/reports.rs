@@ -3,6 +3,8 @@
 //! A report of an older attribute epoch may raise the size, but never changes times. A report of an older truncate
 //! epoch changes neither. mtime is when the writer says that it wrote ([`written_time`]); ctime is the server's.
 
+use std::sync::Arc;
+
 use brindle_types::attr::Time;
 use brindle_types::layout::FILE_SIZE_MAX_BYTES;
 use brindle_types::{Pair, Result, Stripe};
@@ -48,6 +50,7 @@ pub fn apply(t: &mut Txn<'_>, inode: &mut Inode, report: &WriteReport, worth: Wo
         // power cut took.
         return Ok(());
     }
+    let file = Arc::make_mut(file);
     objects_exist(file, report.body, &report.synced_stripes);
     let layout = &mut file.layout;
     if report.body == layout.body {

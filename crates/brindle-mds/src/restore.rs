@@ -12,6 +12,8 @@
 //!
 //! Objects that it does not know are set aside by their OSTs, not destroyed ([`crate::ops::owner`]).
 
+use std::sync::Arc;
+
 use brindle_kv::{Batch, CHANGE_OVERHEAD_BYTES, Kv};
 use brindle_stdx::Seams;
 use brindle_types::{Code, Fault, Pair, Result};
@@ -34,7 +36,7 @@ const PAGE_ROWS: usize = 512;
 /// Gives a file epochs that nothing has seen; whether it is a file.
 fn renew(inode: &mut Inode, newest: Pair) -> bool {
     let has_objects = inode.may_have_objects();
-    let Some(file) = &mut inode.file else { return false };
+    let Some(file) = inode.file.as_mut().map(Arc::make_mut) else { return false };
     file.layout.epoch = newest;
     file.aside.clear();
     file.convert_begun = false;

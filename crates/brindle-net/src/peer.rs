@@ -334,6 +334,17 @@ impl Peer {
         Ok(self.link_for(0).await?.info.clone())
     }
 
+    /// Number of the connection that [`Peer::wait_connected`] gives at once; `None` where it may wait.
+    pub fn connected_generation(&self) -> Option<u64> {
+        if self.inner.config.each_rail {
+            return None;
+        }
+        match &*self.inner.links[0].borrow() {
+            LinkState::Up(link) if !link.down.is_set() => Some(link.info.generation),
+            _ => None,
+        }
+    }
+
     /// Waits for a (first) connection newer than `generation`.
     pub async fn wait_newer(&self, generation: u64) -> Result<LinkInfo, Fault> {
         let mut state = self.inner.links[0].subscribe();

@@ -52,8 +52,8 @@ pub trait Host: Send + Sync + 'static {
     /// The identity now.
     fn identity(&self) -> Identity;
     /// Completes when requests may go out: the session is open on the present connection, and what the server lost in
-    /// a restart was reclaimed. Called before each sending.
-    fn ready(&self) -> BoxFuture<'_, Result<(), Fault>>;
+    /// a restart was reclaimed. `None`: they may go out now. Called before each sending.
+    fn ready(&self) -> Option<BoxFuture<'_, Result<(), Fault>>>;
     /// A server refused requests of `seen` with `StaleSession`, `SessionLost` or `Fenced`. Completes when there is
     /// another session, or fails when there will be none.
     fn refused<'a>(&'a self, seen: Identity, fault: &'a Fault) -> BoxFuture<'a, Result<(), Fault>>;
@@ -91,8 +91,8 @@ impl Host for NoSession {
         Identity::default()
     }
 
-    fn ready(&self) -> BoxFuture<'_, Result<(), Fault>> {
-        Box::pin(std::future::ready(Ok(())))
+    fn ready(&self) -> Option<BoxFuture<'_, Result<(), Fault>>> {
+        None
     }
 
     fn refused<'a>(&'a self, _: Identity, fault: &'a Fault) -> BoxFuture<'a, Result<(), Fault>> {
@@ -436,7 +436,9 @@ impl Exchange {
         let mut lost: Option<SessionId> = None;
         let mut failures = 0u32;
         loop {
-            inner.host.ready().await?;
+            if let Some(ready) = inner.host.ready() {
+                ready.await?;
+            }
             let identity = inner.host.identity();
             if self.options.only_as.is_some_and(|wanted| wanted != identity) {
                 return Err(Fault::new(Code::SessionLost));

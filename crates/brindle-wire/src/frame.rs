@@ -485,14 +485,17 @@ impl Frame {
 
     /// Adds the job behind the body, for a peer that has [`crate::version::FEATURE_JOB`], if there is room for it.
     pub fn with_job(mut self, job: &JobTag) -> Frame {
-        let tail = job.encode();
-        if self.body.len() + tail.len() > BODY_MAX {
+        let (at, len) = (self.body.len(), self.body.len() + job.encoded_len());
+        if len > BODY_MAX {
             return self;
         }
-        self.body = [&self.body[..], &tail[..]].concat().into();
-        self.header.body_len = len_u32(self.body.len());
-        self.header.body_crc = crc_append(self.header.body_crc, &tail);
-        self.header.cache_updates_len = len_u32(tail.len());
+        let mut body = Vec::with_capacity(len);
+        body.extend_from_slice(&self.body);
+        job.append_to(&mut body);
+        self.header.body_len = len_u32(len);
+        self.header.body_crc = crc_append(self.header.body_crc, &body[at..]);
+        self.header.cache_updates_len = len_u32(len - at);
+        self.body = body.into();
         self
     }
 

@@ -4,7 +4,7 @@
 //! of each request ([`crate::frame::Frame::with_job`]). Peers of the release before therefore see no change. `brindle-net` adds and removes
 //! the tag.
 
-use std::fmt;
+use std::fmt::{self, Write};
 
 use brindle_types::{Code, Fault};
 use serde::{Deserialize, Serialize};
@@ -31,14 +31,26 @@ impl JobTag {
     /// The tag of a job; a name that is too long is cut, and what may not be in one becomes `_`.
     pub fn new(name: &str, uid: u32) -> JobTag {
         let mut tag = JobTag { uid, len: 0, name: [0; NAME_BYTES_MAX] };
-        for (to, from) in tag.name.iter_mut().zip(name.bytes()) {
-            *to = if is_allowed(from) { from } else { b'_' };
-            tag.len += 1;
-        }
+        tag.push(name);
         if tag.len == 0 {
             (tag.name[0], tag.len) = (b'_', 1);
         }
         tag
+    }
+
+    /// The tag of a program that belongs to no job: `PROGRAM.UID`, as Lustre's `procname_uid`.
+    pub fn of_program(program: &str, uid: u32) -> JobTag {
+        let mut tag = JobTag { uid, len: 0, name: [0; NAME_BYTES_MAX] };
+        // A tag takes in what fits, so writing to it never fails.
+        let _ = write!(&mut tag, "{program}.{uid}");
+        tag
+    }
+
+    fn push(&mut self, text: &str) {
+        for (to, from) in self.name[usize::from(self.len)..].iter_mut().zip(text.bytes()) {
+            *to = if is_allowed(from) { from } else { b'_' };
+            self.len += 1;
+        }
     }
 
     /// Name of the job.
@@ -52,9 +64,15 @@ impl JobTag {
         self.uid
     }
 
-    /// Bytes of the tag as they follow a body: the user, big-endian, and the name.
-    pub fn encode(&self) -> Vec<u8> {
-        [&self.uid.to_be_bytes()[..], self.name().as_bytes()].concat()
+    /// Adds the bytes of the tag, which follow a body: the user, big-endian, and the name.
+    pub fn append_to(&self, bytes: &mut Vec<u8>) {
+        bytes.extend(self.uid.to_be_bytes());
+        bytes.extend(self.name().as_bytes());
+    }
+
+    /// Number of these bytes.
+    pub fn encoded_len(&self) -> usize {
+        UID_BYTES + usize::from(self.len)
     }
 
     /// Reads a tag. `BadFrame` for what is none.
@@ -72,6 +90,13 @@ impl JobTag {
         let mut tag = JobTag { uid: u32::from_be_bytes(*uid), len, name: [0; NAME_BYTES_MAX] };
         tag.name[..name.len()].copy_from_slice(name);
         Ok(tag)
+    }
+}
+
+impl fmt::Write for JobTag {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.push(text);
+        Ok(())
     }
 }
 
@@ -245,9 +270,19 @@ mod tests {
         ] {
             let tag = JobTag::new(given, 7);
             assert_eq!((tag.name(), tag.uid()), (kept, 7), "{given:?}");
-            assert_eq!(JobTag::decode(&tag.encode()), Ok(tag));
+            let bytes = encoded(&tag);
+            assert_eq!(JobTag::decode(&bytes), Ok(tag));
+            assert_eq!(bytes.len(), tag.encoded_len());
+            let of_program = JobTag::new(&format!("{given}.1000"), 1000);
+            assert_eq!(JobTag::of_program(given, 1000), of_program, "{given:?}");
         }
-        assert_eq!(JobTag::new("ab", 0x0102_0304).encode(), [1, 2, 3, 4, b'a', b'b'], "bytes on the wire");
+        assert_eq!(encoded(&JobTag::new("ab", 0x0102_0304)), [1, 2, 3, 4, b'a', b'b'], "bytes on the wire");
+    }
+
+    fn encoded(tag: &JobTag) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        tag.append_to(&mut bytes);
+        bytes
     }
 
     #[test]

@@ -25,7 +25,10 @@ const UNITS: &[&str] = &[
 ];
 
 /// CephFS.
-pub struct Ceph;
+pub struct Ceph {
+    /// Copies of everything: 1 or 2, since there are two OSDs.
+    pub copies: u32,
+}
 
 impl Ceph {
     fn daemon(place: &SystemPlace, program: &str) -> Cmd {
@@ -54,11 +57,11 @@ impl Ceph {
 
 impl System for Ceph {
     fn name(&self) -> &'static str {
-        "ceph"
+        if self.copies == 1 { "ceph" } else { "ceph-2" }
     }
 
     fn role(&self) -> Role {
-        Role::Peer
+        if self.copies == 1 { Role::Peer } else { Role::Shown }
     }
 
     fn prepare(&self) -> Result<(), String> {
@@ -72,9 +75,11 @@ impl System for Ceph {
     }
 
     fn settings(&self) -> String {
-        "monitor, manager, metadata server and 2 BlueStore OSDs, each with a file for its blocks on a disk of its own, 1 copy; \
-         no authentication; osd memory target and mds cache 1 GiB; fsync reaches the disk"
-            .to_owned()
+        let copies = if self.copies == 1 { "1 copy" } else { "2 copies" };
+        format!(
+            "monitor, manager, metadata server and 2 BlueStore OSDs, each with a file for its blocks on a disk of its own, {copies}; \
+             no authentication; osd memory target and mds cache 1 GiB; fsync reaches the disk"
+        )
     }
 
     fn clients(&self) -> usize {
@@ -87,7 +92,7 @@ impl System for Ceph {
             place.mkdir(dir)?;
         }
         let fsid = uuid()?;
-        place.write("ceph.conf", &config(place, &fsid, scale))?;
+        place.write("ceph.conf", &config(place, &fsid, scale, self.copies))?;
         let map = place.path("monmap");
         let make = place.inside("monmaptool").args(["--create", "--fsid", &fsid, "--addv", "a"]);
         let make = make.args([&format!("[v1:{ADDRESS}:6789]"), "--set-min-mon-release", "pacific", &map]);
@@ -144,7 +149,7 @@ fn is_active(status: &str) -> bool {
     clean && osds && ranks.iter().any(|r| r["status"] == "up:active")
 }
 
-fn config(place: &SystemPlace, fsid: &str, scale: &Scale) -> String {
+fn config(place: &SystemPlace, fsid: &str, scale: &Scale, copies: u32) -> String {
     let dir = place.dir().display();
     let block_bytes = scale.data_bytes - SPARE_BYTES;
     format!(
@@ -169,7 +174,7 @@ mon data avail crit = 1
 mon osd full ratio = .97
 mon osd backfillfull ratio = .96
 mon osd nearfull ratio = .95
-osd pool default size = 1
+osd pool default size = {copies}
 osd pool default min size = 1
 osd crush chooseleaf type = 0
 osd crush update on start = false

@@ -29,7 +29,10 @@ const SETTINGS: [[&str; 2]; 6] = [
 ];
 
 /// GlusterFS.
-pub struct Gluster;
+pub struct Gluster {
+    /// Copies of everything: 1 (files are distributed over two bricks), or as many as there are bricks, 2 or 3.
+    pub copies: u32,
+}
 
 impl Gluster {
     fn cli(place: &SystemPlace, args: &[&str]) -> Cmd {
@@ -46,11 +49,15 @@ impl Gluster {
 
 impl System for Gluster {
     fn name(&self) -> &'static str {
-        "gluster"
+        match self.copies {
+            1 => "gluster",
+            2 => "gluster-2",
+            _ => "gluster-3",
+        }
     }
 
     fn role(&self) -> Role {
-        Role::Peer
+        if self.copies == 1 { Role::Peer } else { Role::Shown }
     }
 
     fn prepare(&self) -> Result<(), String> {
@@ -65,10 +72,11 @@ impl System for Gluster {
 
     fn settings(&self) -> String {
         let set: Vec<String> = SETTINGS.iter().map(|pair| pair.join(" ")).collect();
-        format!(
-            "glusterd and 2 bricks with a disk each, distributed, 1 copy; {}; fsync reaches the disk",
-            set.join(", ")
-        )
+        let bricks = match self.copies {
+            1 => "2 bricks with a disk each, distributed, 1 copy".to_owned(),
+            copies => format!("{copies} bricks with a disk each, {copies} copies"),
+        };
+        format!("glusterd and {bricks}; {}; fsync reaches the disk", set.join(", "))
     }
 
     fn clients(&self) -> usize {
@@ -77,7 +85,7 @@ impl System for Gluster {
 
     fn up(&self, place: &mut SystemPlace, scale: &Scale) -> Result<(), String> {
         let mut bricks = Vec::new();
-        for number in 0..2 {
+        for number in 0..self.copies.max(2) {
             place.disk(&format!("data{number}"), scale.data_bytes)?;
             let brick = place.mkdir(&format!("data{number}/brick"))?;
             bricks.push(format!("{ADDRESS}:{}", brick.display()));
@@ -99,7 +107,15 @@ impl System for Gluster {
         let script = place.write("start-glusterd.sh", &script)?;
         let start = place.inside("unshare").args(["--mount", "--propagation", "private", "sh"]).arg(script);
         place.run("glusterd", start)?;
-        let create = Self::cli(place, &["volume", "create", VOLUME]).args(bricks);
+        let mut create = Self::cli(place, &["volume", "create", VOLUME]);
+        if self.copies > 1 {
+            create = create.args(["replica", &self.copies.to_string()]);
+        }
+        create = create.args(bricks);
+        if self.copies > 1 {
+            // All bricks are on this machine.
+            create = create.arg("force");
+        }
         place.run("volume-create", create)?;
         for [key, value] in SETTINGS {
             place.run("volume-set", Self::cli(place, &["volume", "set", VOLUME, key, value]))?;

@@ -15,6 +15,7 @@
 
 mod brindle;
 mod ceph;
+mod copies;
 mod gluster;
 mod local;
 mod measure;
@@ -77,10 +78,16 @@ pub fn run(session: &Session) -> Result<(), String> {
 fn all(program: &std::path::Path) -> Vec<Box<dyn System>> {
     vec![
         Box::new(brindle::Brindle { program: program.display().to_string() }),
-        Box::new(gluster::Gluster),
+        Box::new(copies::Copies { program: program.display().to_string(), copies: 1 }),
+        Box::new(copies::Copies { program: program.display().to_string(), copies: 2 }),
+        Box::new(copies::Copies { program: program.display().to_string(), copies: 3 }),
+        Box::new(gluster::Gluster { copies: 1 }),
+        Box::new(gluster::Gluster { copies: 2 }),
+        Box::new(gluster::Gluster { copies: 3 }),
         Box::new(moosefs::MooseFs { synced: true }),
         Box::new(moosefs::MooseFs { synced: false }),
-        Box::new(ceph::Ceph),
+        Box::new(ceph::Ceph { copies: 1 }),
+        Box::new(ceph::Ceph { copies: 2 }),
         Box::new(local::Passthrough { by_path: false }),
         Box::new(local::Passthrough { by_path: true }),
         Box::new(local::Loop),

@@ -15,10 +15,11 @@ const REPEAT_MAX: u32 = 100;
 /// The options, for a person.
 pub const USAGE: &str = "usage: cargo xtask peers [OPTIONS]
   --systems A,B     of brindle, gluster, moosefs, moosefs-shipped, ceph, passthrough, passthrough-path, ext4,
-                    ext4-root [default: all but moosefs-shipped]
+                    ext4-root [default: all of these but moosefs-shipped], and with so many copies of everything:
+                    brindle-1, brindle-2, brindle-3 (on hosts), gluster-2, gluster-3, ceph-2
   --rows A,B        of easy, shared, hard, random, mdtest-easy, mdtest-hard, tree, ls [default: all]
   --repeat N        repetitions [default: 5]
-  --scale SCALE     full or quick [default: full]
+  --scale SCALE     full, medium or quick [default: full]
   --binary FILE     a brindle to measure and to measure with [default: build that of this source]
   --up SYSTEM       only start this one, and leave it there
   --down [SYSTEM]   end what --up or a killed run left";

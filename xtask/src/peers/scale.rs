@@ -5,7 +5,7 @@ use brindle_types::units::{GIB, MIB};
 /// Amounts of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
-    /// `full` or `quick`.
+    /// `full`, `medium` or `quick`.
     pub name: &'static str,
     /// Each of the two disks that a system has for data.
     pub data_bytes: u64,
@@ -35,6 +35,18 @@ pub const FULL: Scale = Scale {
     listed: 100_000,
 };
 
+/// Scale for a session: phases are long enough for medians, and sets fit into caches of servers.
+pub const MEDIUM: Scale = Scale {
+    name: "medium",
+    data_bytes: 4 * GIB,
+    metadata_bytes: 2 * GIB,
+    ior: "256MiB",
+    random: ("1GiB", 5),
+    files: 3000,
+    entries: 10_000,
+    listed: 20_000,
+};
+
 /// Scale to see that everything works; phases are too short for the processor time, and caches are larger
 /// than the sets.
 pub const QUICK: Scale = Scale {
@@ -52,7 +64,8 @@ pub const QUICK: Scale = Scale {
 pub fn of(name: &str) -> Result<Scale, String> {
     match name {
         "full" => Ok(FULL),
+        "medium" => Ok(MEDIUM),
         "quick" => Ok(QUICK),
-        other => Err(format!("--scale {other}: it is quick or full")),
+        other => Err(format!("--scale {other}: it is quick, medium or full")),
     }
 }

@@ -2,6 +2,7 @@
 //! good bytes would be released.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use brindle_types::{Code, Fault, Ino, Result, Stripe};
 use brindle_wire::Op;
@@ -52,7 +53,7 @@ pub async fn sync_file(mdt: &Mdt, ino: Ino) -> Result<()> {
         t.frees_space();
         let Some(mut now) = inode::find(t, ino)? else { return Ok(()) };
         let before = now.clone();
-        if let Some(body) = now.file.as_mut() {
+        if let Some(body) = now.file.as_mut().map(Arc::make_mut) {
             reports::objects_exist(body, body_id, &exist);
         }
         match now == before {

@@ -497,7 +497,9 @@ impl Mdt {
             let (event, told) = match self.attempt(call, fence, row, &mut f)? {
                 Attempt::Done(out, pos, notices) => {
                     self.logged(pos).await?;
-                    in_part(Part::Others, ask::notify_all(self, notices)).await?;
+                    if !notices.is_empty() {
+                        in_part(Part::Others, ask::notify_all(self, notices)).await?;
+                    }
                     return Ok(out);
                 }
                 Attempt::Wait(event, told) => (event, told),

@@ -23,7 +23,7 @@ pub async fn handle(mdt: &Mdt, _call: &Call, req: PathOfReq) -> Result<PathOfRes
         }
         let mut names = vec![(inode.parent, inode.name_hint.clone())];
         if !inode.is_dir() && inode.nlink > 1 {
-            names = link::list(t, req.ino)?;
+            names = link::list(t, req.ino)?.into_iter().map(|(dir, name)| (dir, name.into())).collect();
         }
         let paths = names.iter().take(PATHS_MAX).map(|(parent, name)| path(t, *parent, name));
         Ok(PathOfResp { paths: paths.collect::<Result<_>>()? })
@@ -45,7 +45,7 @@ fn path(t: &Txn<'_>, parent: Ino, name: &[u8]) -> Result<Vec<u8>> {
             return Ok(names.join(&b'/'));
         }
         let dir = inode::get(t, at)?;
-        names.push(dir.name_hint);
+        names.push(dir.name_hint.to_vec());
         at = dir.parent;
     }
     Err(Fault::new(Code::KvDamaged).what("the tree has a circle above").subject(parent.fid().to_string()))

@@ -1,5 +1,7 @@
 //! report: what a writer tells of its writes about once a second.
 
+use std::sync::Arc;
+
 use brindle_types::{Code, Fault, Result, Stripe};
 use brindle_wire::mds::Empty;
 use brindle_wire::mds::report::{REPORT_ITEMS_MAX, ReportReq, SyncedObjects};
@@ -47,7 +49,7 @@ fn record(t: &mut Txn<'_>, synced: &SyncedObjects) -> Step<()> {
     if synced.stripes.iter().all(known) {
         return Ok(());
     }
-    reports::objects_exist(body, synced.body, &synced.stripes);
+    reports::objects_exist(Arc::make_mut(body), synced.body, &synced.stripes);
     inode::put(t, &file)?;
     Ok(())
 }

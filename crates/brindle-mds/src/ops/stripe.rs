@@ -55,7 +55,7 @@ fn set_layout(t: &mut Txn<'_>, file: &mut Inode, policy: LayoutPolicy) -> Step<(
     body.layout_gen = layout_gen;
     // A change number that goes back looks like a power cut to a client that was told the higher one.
     body.changed = changed;
-    file.file = Some(body);
+    file.file = Some(body.into());
     Ok(())
 }
 

@@ -1,5 +1,7 @@
 //! `I|ino`: attributes, layout, flags, and where the inode hangs in the tree.
 
+use std::sync::Arc;
+
 use brindle_types::attr::{Rights, Time};
 use brindle_types::layout::{Component, STRIPE_SIZE_DEFAULT_BYTES};
 use brindle_types::{Attr, Code, Fault, FileType, Ino, Layout, LayoutPolicy, Pair, Result, Stripe};
@@ -48,7 +50,7 @@ pub struct Inode {
     /// Directory of the one name, or of any of several; itself for the root.
     pub parent: Ino,
     /// Name in the parent directory.
-    pub name_hint: Vec<u8>,
+    pub name_hint: Arc<[u8]>,
     /// Changes when contents do; means nothing while `open_for_write` is set.
     pub data_version: Pair,
     /// A POSIX ACL (access or default) exists.
@@ -61,8 +63,8 @@ pub struct Inode {
     pub attr_epoch: Pair,
     /// Raised by truncates.
     pub truncate_epoch: Pair,
-    /// Part of the inode that only regular files have.
-    pub file: Option<FileBody>,
+    /// Part of the inode that only regular files have. Shared by copies of the inode, of which each request makes several.
+    pub file: Option<Arc<FileBody>>,
     /// Default layout for new files of a directory, if it has one.
     pub layout_policy: Option<LayoutPolicy>,
     /// The project that the inode counts for; 0 for none.
@@ -121,7 +123,7 @@ impl Inode {
     /// Whether the inode must be looked at after a restart: a client has it open for writing, or its objects are being
     /// cut or moved.
     pub fn is_watched(&self) -> bool {
-        let unfinished = |f: &FileBody| f.pending_cut.is_some() || !f.aside.is_empty();
+        let unfinished = |f: &Arc<FileBody>| f.pending_cut.is_some() || !f.aside.is_empty();
         self.open_for_write || self.file.as_ref().is_some_and(unfinished)
     }
 
@@ -163,7 +165,7 @@ impl Inode {
     /// Like `file`, for changes.
     pub fn file_mut(&mut self) -> Result<&mut FileBody> {
         self.file()?;
-        Ok(self.file.as_mut().expect("checked one line above"))
+        Ok(Arc::make_mut(self.file.as_mut().expect("checked one line above")))
     }
 
     /// Attributes of the inode, valid while no client writes it.

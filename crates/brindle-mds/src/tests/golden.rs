@@ -92,14 +92,14 @@ fn inode(file: bool) -> Inode {
         ctime: time(3),
         btime: time(4),
         parent: Ino::ROOT,
-        name_hint: b"name".to_vec(),
+        name_hint: b"name"[..].into(),
         data_version: pair(3, 1),
         has_acl: true,
         has_xattr: false,
         open_for_write: true,
         attr_epoch: pair(3, 2),
         truncate_epoch: pair(3, 3),
-        file: file.then(body),
+        file: file.then(|| body().into()),
         layout_policy: (!file).then_some(LayoutPolicy {
             stripe: StripePolicy { count: Some(-1), start_ost: Some(3), ..StripePolicy::default() },
             components: vec![ComponentPolicy {

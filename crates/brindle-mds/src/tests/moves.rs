@@ -283,7 +283,7 @@ fn a_move_whose_caller_is_ended_meanwhile_leaves_no_copies() {
         let (ino, before) = file(&rig, 300_000).await;
         let aside = || {
             let inode = crate::store::inode::find(rig.mdt.engine(), ino).expect("rows can be read");
-            inode.expect("there").file.expect("a file").aside
+            inode.expect("there").file.expect("a file").aside.clone()
         };
         rig.osts.down.lock().extend(1..4);
         let ended = async {
@@ -331,7 +331,7 @@ fn a_restart_in_the_middle_leaves_the_old_layout_and_garbage_that_goes() {
         rig.restart().await;
         recovery::begin(&rig.mdt).await.expect("rows can be read");
         let aside = rig.mdt.read(|t| crate::store::inode::get(t, ino)).await.expect("there");
-        let aside = aside.file.expect("a file").aside;
+        let aside = aside.file.expect("a file").aside.clone();
         let [copy] = &aside[..] else { panic!("{aside:?}") };
         let (stripe, ost) = copy.stripes().next().expect("one");
         let question = OwnerQueryReq { objects: vec![object(ino, stripe)], ost };

@@ -58,7 +58,7 @@ pub(super) struct TcpTx<W> {
 impl<W: WriteHalf> FrameTx for TcpTx<W> {
     fn send(&mut self, frames: Vec<Frame>) -> BoxFuture<'_, Result<(), NetError>> {
         Box::pin(async move {
-            self.rest.extend(pieces(&frames, &mut self.lender, &mut self.key)?);
+            add_pieces(&mut self.rest, &frames, &mut self.lender, &mut self.key)?;
             while !self.write()? {
                 let writable = self.socket.writable();
                 match &self.stall {
@@ -78,7 +78,7 @@ impl<W: WriteHalf> FrameTx for TcpTx<W> {
     }
 
     fn try_send(&mut self, frames: Vec<Frame>) -> Result<bool, NetError> {
-        self.rest.extend(pieces(&frames, &mut self.lender, &mut self.key)?);
+        add_pieces(&mut self.rest, &frames, &mut self.lender, &mut self.key)?;
         Ok(self.write()?)
     }
 }
@@ -131,17 +131,18 @@ impl<W: WriteHalf> TcpTx<W> {
     }
 }
 
-/// The frames as a list of pieces of memory, in order; bulk that could be lent is not among them.
-fn pieces(
+/// Adds the frames as pieces of memory, in order; bulk that could be lent is not among them. Nothing is added where a frame is refused.
+fn add_pieces(
+    pieces: &mut VecDeque<Bytes>,
     frames: &[Frame],
     lender: &mut Option<Lender>,
     key: &mut Option<FrameKey>,
-) -> Result<Vec<Bytes>, NetError> {
-    let mut pieces = Vec::with_capacity(frames.len());
+) -> Result<(), NetError> {
+    frames.iter().try_for_each(check_parts)?;
     lender.iter_mut().for_each(Lender::settle);
-    let mut small = BytesMut::with_capacity(frames.len() * 2 * HEADER_LEN);
+    // Memory that is filled exactly needs no second allocation to be shared.
+    let mut small = BytesMut::with_capacity(frames.iter().map(small_len).sum());
     for frame in frames {
-        check_parts(frame)?;
         let place = lender.as_mut().and_then(|lender| lender.lend(&frame.bulk));
         let lent = if place.is_some() { FLAG_LENT } else { 0 };
         let header = Header { flags: frame.header.flags | lent, ..frame.header.clone() }.encode();
@@ -151,8 +152,8 @@ fn pieces(
             if part.len() <= COPY_MAX {
                 small.extend_from_slice(part);
             } else {
-                pieces.push(small.split().freeze());
-                pieces.push(part.clone());
+                pieces.extend(Some(small.split().freeze()).filter(|small| !small.is_empty()));
+                pieces.push_back(part.clone());
             }
         }
         small.extend_from_slice(place.as_ref().map_or(&[], LentLocation::as_bytes));
@@ -161,9 +162,16 @@ fn pieces(
             small.extend_from_slice(&key.tag(&header, parts));
         }
     }
-    pieces.push(small.freeze());
-    pieces.retain(|p| !p.is_empty());
-    Ok(pieces)
+    if !small.is_empty() {
+        pieces.push_back(small.freeze());
+    }
+    Ok(())
+}
+
+/// Bytes of a frame that are copied, at least.
+fn small_len(frame: &Frame) -> usize {
+    let parts = std::iter::once(&frame.body).chain(&frame.bulk);
+    HEADER_LEN + parts.map(Bytes::len).filter(|len| *len <= COPY_MAX).sum::<usize>()
 }
 
 /// A frame whose header does not describe its parts would break every frame behind it.

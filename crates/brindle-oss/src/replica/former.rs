@@ -8,19 +8,21 @@ use std::sync::{Arc, Weak};
 
 use brindle_objects::{OtherCopies, WantedBlocks};
 use brindle_stdx::cast::bounded_u32;
-use brindle_stdx::{BoxFuture, Disk};
+use brindle_stdx::{BoxFuture, Disk, Mono};
 use brindle_targets::replica::{CHANGE_LIMIT_MS, Link, NO_BULK, ReplicaRecord, kept};
 use brindle_types::{Code, Fault, Result};
 use brindle_wire::mgs::replica::{ReplicaMember, ReplicaSetState};
 use brindle_wire::oss::replica::{ReplicaLookReq, ReplicaReadReq, ReplicaVerifyReq};
 use bytes::Bytes;
+use futures_util::future::join_all;
 
 use super::Replica;
 use crate::service::Oss;
 
 /// File of the record of a takeover that has not ended: the members that had everything before it.
 const TAKEOVER_FILE: &str = "replica-takeover";
-/// Longest time that a member may take to be reached. The MGS has heard of it a moment ago, or it does not run.
+/// Longest time for reaching all members, from the first block that is wanted, also those whose connections end meanwhile. The MGS has heard
+/// of them a moment ago, or they do not run.
 const REACH_LIMIT_MS: u64 = 10_000;
 const REACH_PAUSE_MS: u64 = 200;
 
@@ -68,62 +70,95 @@ struct Former {
     members: Vec<ReplicaMember>,
     /// Take blocks only from members whose hosts have not started anew since they were in sync.
     as_they_were: bool,
-    links: tokio::sync::OnceCell<Vec<Arc<Link>>>,
+    reached: tokio::sync::Mutex<Option<Reached>>,
+}
+
+/// Members that were attached.
+struct Reached {
+    links: Vec<Arc<Link>>,
+    /// Members whose connections end are attached anew until then.
+    until: Mono,
 }
 
 impl Former {
-    async fn reach(&self) -> Vec<Arc<Link>> {
-        let mut links = Vec::new();
-        let Some(replica) = self.replica.upgrade() else { return links };
-        for member in &self.members {
-            let deadline = replica.seams.now().plus_ms(REACH_LIMIT_MS);
-            loop {
-                let set = replica.set();
-                match replica.link(member, set.epoch).await {
-                    Ok((link, ())) if self.as_they_were && link.boot_term != member.boot_term => {
-                        tracing::warn!(member = %member.host, "it has started anew: no block is taken from it");
-                        break;
-                    }
-                    Ok((link, ())) => {
-                        links.push(link);
-                        break;
-                    }
-                    Err(fault) if replica.seams.now() >= deadline || set.primary != replica.seat.host => {
-                        tracing::error!(
-                            code = %fault.code, member = %member.host,
-                            "not reached: blocks that a crash may have torn here are not compared with it: {fault}"
-                        );
-                        break;
-                    }
-                    Err(_) => replica.seams.sleep_ms(REACH_PAUSE_MS).await,
-                }
+    /// Attached members. Those whose connections have ended since are attached anew, while there is time.
+    async fn links(&self, replica: &Arc<Replica>) -> Vec<Arc<Link>> {
+        let now = replica.seams.now();
+        let mut reached = self.reached.lock().await;
+        let until = reached.as_ref().map_or(now.plus_ms(REACH_LIMIT_MS), |reached| reached.until);
+        let is_complete = |reached: &Reached| !reached.links.iter().any(|link| link.has_failed());
+        match reached.as_ref() {
+            Some(reached) if is_complete(reached) || now >= until => reached.links.clone(),
+            _ => {
+                let links = self.reach(replica, until).await;
+                *reached = Some(Reached { links: links.clone(), until });
+                links
             }
         }
-        links
+    }
+
+    async fn reach(&self, replica: &Arc<Replica>, until: Mono) -> Vec<Arc<Link>> {
+        let reached =
+            join_all(self.members.iter().map(|member| self.reach_one(replica, member, until))).await;
+        reached.into_iter().flatten().collect()
+    }
+
+    async fn reach_one(
+        &self,
+        replica: &Arc<Replica>,
+        member: &ReplicaMember,
+        until: Mono,
+    ) -> Option<Arc<Link>> {
+        loop {
+            let set = replica.set();
+            match replica.link(member, set.epoch).await {
+                Ok((link, ())) if self.as_they_were && link.boot_term != member.boot_term => {
+                    tracing::warn!(member = %member.host, "it has started anew: no block is taken from it");
+                    return None;
+                }
+                Ok((link, ())) => return Some(link),
+                Err(fault) if replica.seams.now() >= until || set.primary != replica.seat.host => {
+                    tracing::error!(
+                        code = %fault.code, member = %member.host,
+                        "not reached: blocks that a crash may have torn here are not compared with it: {fault}"
+                    );
+                    return None;
+                }
+                Err(_) => replica.seams.sleep_ms(REACH_PAUSE_MS).await,
+            }
+        }
     }
 }
 
 impl OtherCopies for Former {
     fn whole_blocks<'a>(&'a self, wanted: &'a WantedBlocks) -> BoxFuture<'a, Option<Bytes>> {
         Box::pin(async move {
-            let links = self.links.get_or_init(|| self.reach()).await;
-            for link in links.iter().filter(|link| !link.has_failed()) {
-                match whole_of_equal(link, wanted).await {
-                    Ok(Some(bytes)) => {
-                        count(&self.replica, wanted);
-                        return Some(bytes);
-                    }
-                    Ok(None) => {}
-                    Err(fault) => {
-                        tell(link, wanted, &fault);
-                        if matches!(fault.code, Code::TargetDown | Code::Disconnected) {
-                            // Each further question to this member would wait as long.
-                            link.fail(&fault);
+            let replica = self.replica.upgrade()?;
+            loop {
+                let links = self.links(&replica).await;
+                let mut is_lost = false;
+                for link in links.iter().filter(|link| !link.has_failed()) {
+                    match whole_of_equal(link, wanted).await {
+                        Ok(Some(bytes)) => {
+                            count(&self.replica, wanted);
+                            return Some(bytes);
+                        }
+                        Ok(None) => {}
+                        Err(fault) => {
+                            tell(link, wanted, &fault);
+                            if matches!(fault.code, Code::TargetDown | Code::Disconnected) {
+                                // Each further question to this member would wait as long, so it is attached anew first.
+                                link.fail(&fault);
+                                is_lost = true;
+                            }
                         }
                     }
                 }
+                if !is_lost {
+                    return None;
+                }
+                replica.seams.sleep_ms(REACH_PAUSE_MS).await;
             }
-            None
         })
     }
 }
@@ -214,7 +249,7 @@ impl Replica {
                     replica: Arc::downgrade(self),
                     members: members.collect(),
                     as_they_were,
-                    links: tokio::sync::OnceCell::new(),
+                    reached: tokio::sync::Mutex::new(None),
                 }))
             };
             oss.store.settle_left(others(true), others(false)).await?;

@@ -107,8 +107,8 @@ impl Host for TestHost {
         Identity { session: SessionId(self.session.load(Ordering::SeqCst)), epoch: Pair::ZERO }
     }
 
-    fn ready(&self) -> BoxFuture<'_, Result<(), Fault>> {
-        Box::pin(std::future::ready(Ok(())))
+    fn ready(&self) -> Option<BoxFuture<'_, Result<(), Fault>>> {
+        None
     }
 
     fn told(&self, _: u64, _: Option<&CacheUpdates>) -> Option<BoxFuture<'static, ()>> {

@@ -68,21 +68,15 @@ pub fn install(dir: &Path, wanted: &Wanted, tell: impl Fn(&str, &str)) -> Result
         host.join(&first, "server")?;
         host.enable(&serve_script()?)?;
     }
-    let (copies, at) = (wanted.copies.to_string(), "/var/lib/brindle/mdt0");
-    let mut words = vec!["target", "add", "--mdt", "--copies", &copies, "--dir", at];
     let hosts: Vec<String> = (0..wanted.copies).map(|n| format!("h{}", 2 + n)).collect();
-    hosts.iter().for_each(|host| words.extend(["--node", host]));
-    first.brindle(&words, "")?;
-    tell(&hosts[0], &format!("serves the MDT, with copies on {}", hosts[1..].join(", ")));
+    first.add_target(&["--mdt", "--dir", "/var/lib/brindle/mdt0"], &hosts)?;
+    tell(&hosts[0], &format!("serves the MDT{}", with_copies(&hosts)));
     let osts = wanted.servers - 1;
     for n in 0..osts {
         let hosts: Vec<String> =
             (0..wanted.copies).map(|copy| format!("h{}", 2 + (n + copy) % osts)).collect();
-        let (copies, at) = (wanted.copies.to_string(), format!("/var/lib/brindle/ost{n}"));
-        let mut words = vec!["target", "add", "--copies", &copies, "--dir", &at];
-        hosts.iter().for_each(|host| words.extend(["--node", host]));
-        first.brindle(&words, "")?;
-        tell(&hosts[0], &format!("serves OST{n:04x}, with copies on {}", hosts[1..].join(", ")));
+        first.add_target(&["--dir", &format!("/var/lib/brindle/ost{n}")], &hosts)?;
+        tell(&hosts[0], &format!("serves OST{n:04x}{}", with_copies(&hosts)));
     }
     for n in wanted.servers + 1..=wanted.servers + wanted.clients {
         let host = on(format!("h{n}"));
@@ -97,6 +91,10 @@ pub fn install(dir: &Path, wanted: &Wanted, tell: impl Fn(&str, &str)) -> Result
 pub fn boot(dir: &Path, host: &str) -> Result<()> {
     let on = On { dir, host: host.to_owned() };
     if on.script_file().exists() { on.run_script() } else { Ok(()) }
+}
+
+fn with_copies(hosts: &[String]) -> String {
+    if hosts.len() > 1 { format!(", with copies on {}", hosts[1..].join(", ")) } else { String::new() }
 }
 
 fn program() -> Result<PathBuf> {
@@ -121,6 +119,15 @@ impl On<'_> {
         let program = program.to_string_lossy();
         let all: Vec<&str> = std::iter::once(&*program).chain(words.iter().copied()).collect();
         self.run(&all, input)
+    }
+
+    /// Adds a target with a copy on each of these hosts.
+    fn add_target(&self, what: &[&str], hosts: &[String]) -> Result<()> {
+        let copies = hosts.len().to_string();
+        let mut words = [&["target", "add"], what].concat();
+        words.extend(["--copies", &copies].into_iter().filter(|_| hosts.len() > 1));
+        hosts.iter().for_each(|host| words.extend(["--node", host]));
+        self.brindle(&words, "").map(drop)
     }
 
     /// A command on the host; what it prints.

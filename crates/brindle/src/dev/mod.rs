@@ -126,7 +126,7 @@ pub struct UpArgs {
     bare: bool,
     /// Give the MDT and each OST so many copies on different hosts. The cluster is made on bare hosts, with init, join, target add and mount: the
     /// MGS on h1, targets on the other server hosts, clients behind them
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(2..=3), requires = "hosts",
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=3), requires = "hosts",
           conflicts_with_all = ["bare", "osts", "ost_size", "mdt_size", "image_fs", "security", "manager"])]
     copies: Option<u8>,
     /// Let each link pass so many bits a second each way, such as 1gbit

@@ -1,5 +1,7 @@
 //! Forms of the row of an inode. The first one has no project.
 
+use std::sync::Arc;
+
 use brindle_types::attr::Time;
 use brindle_types::{FileType, Ino, LayoutPolicy, Pair};
 use serde::{Deserialize, Serialize};
@@ -24,14 +26,14 @@ pub struct FirstForm {
     ctime: Time,
     btime: Time,
     parent: Ino,
-    name_hint: Vec<u8>,
+    name_hint: Arc<[u8]>,
     data_version: Pair,
     has_acl: bool,
     has_xattr: bool,
     open_for_write: bool,
     attr_epoch: Pair,
     truncate_epoch: Pair,
-    file: Option<FileBody>,
+    file: Option<Arc<FileBody>>,
     layout_policy: Option<LayoutPolicy>,
 }
 row::first_form!(FirstForm);
