@@ -81,6 +81,10 @@ impl System for Copies {
         CLIENTS
     }
 
+    fn starts_first(&self) -> bool {
+        true
+    }
+
     fn up(&self, place: &mut SystemPlace, scale: &Scale) -> Result<(), String> {
         place.disk("disk", DISKS * scale.data_bytes)?;
         let (servers, clients, copies) =

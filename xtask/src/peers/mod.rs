@@ -194,7 +194,8 @@ struct Running {
 
 impl Running {
     fn end(&mut self) -> Vec<String> {
-        let ended = self.systems.drain(..).map(|(system, mut place)| end(system.as_ref(), &mut place));
+        // The last first: hosts of a later one have seen the disks of an earlier one, and hold them.
+        let ended = self.systems.drain(..).rev().map(|(system, mut place)| end(system.as_ref(), &mut place));
         ended.filter_map(Result::err).collect()
     }
 }
@@ -218,6 +219,7 @@ fn whole_run(
     let mut wanted: Vec<Box<dyn System>> =
         options.systems.iter().map(|name| one(name, program)).collect::<Result<_, _>>()?;
     wanted.retain(|system| options.groups.iter().any(|group| system.takes(group.inodes(&options.scale))));
+    wanted.sort_by_key(|system| !system.starts_first());
     need_room(&options.scale)?;
     crate::setup::need("peers")?;
     wanted.iter().try_for_each(|system| system.prepare())?;

@@ -28,6 +28,11 @@ pub trait System {
         true
     }
 
+    /// Whether it is to be started before others: its hosts have mount namespaces of their own, in which mounts of others would stay.
+    fn starts_first(&self) -> bool {
+        false
+    }
+
     /// Starts everything but the clients.
     fn up(&self, place: &mut SystemPlace, scale: &Scale) -> Result<(), String>;
 
