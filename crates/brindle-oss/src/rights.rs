@@ -183,6 +183,7 @@ fn needs(op: Op, body: &[u8]) -> Result<Needs> {
         Op::HsmProgress | Op::HsmDone | Op::HsmInfo | Op::HsmSwitch | Op::HsmBacklog => return refused(op),
         Op::PolicyScan | Op::PolicyRemove | Op::HsmImport => return refused(op),
         Op::HsmOpen | Op::HsmRead | Op::HsmExtents => return refused(op),
+        Op::HsmDivide | Op::HsmSpanTake | Op::HsmSpanDone | Op::HsmShares => return refused(op),
         Op::MemberAttach | Op::MemberLease | Op::MemberAppend | Op::MemberSync | Op::MemberFill => {
             return refused(op);
         }
