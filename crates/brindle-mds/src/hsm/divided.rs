@@ -63,8 +63,8 @@ struct Given {
 
 /// A finished span.
 struct Finished {
-    /// The claim under which it was finished; `None` if the agent with the attempt has told of it.
-    claim: Option<Pair>,
+    /// The agent and the claim under which it was finished; `None` if the agent with the attempt has told of it.
+    by: Option<Given>,
     /// `None` once the agent with the attempt has it.
     made: Option<HsmSpanMade>,
 }
@@ -94,7 +94,7 @@ impl Divided {
         for span in (0..self.plan.count).filter(|span| known.has(*span)) {
             self.free.remove(&span);
             self.given.remove(&span);
-            self.finished.entry(span).or_insert(Finished { claim: None, made: None }).made = None;
+            self.finished.entry(span).or_insert(Finished { by: None, made: None }).made = None;
         }
     }
 
@@ -234,12 +234,12 @@ impl Queue {
         let host = self.agents.get(&agent).map(|known| known.host.clone()).unwrap_or_default();
         let found = self.divided.get_mut(&ino).filter(|divided| divided.plan.attempt == claim.attempt);
         let divided = found.ok_or_else(|| stale_claim(claim))?;
-        if divided.finished.get(&span).is_some_and(|finished| finished.claim == Some(claim.claim)) {
+        let is_its = |given: &Given| given.agent == agent && given.claim == claim.claim;
+        if divided.finished.get(&span).and_then(|finished| finished.by.as_ref()).is_some_and(is_its) {
             // The answer was lost.
             return Ok(false);
         }
-        let is_given = |given: &Given| given.agent == agent && given.claim == claim.claim;
-        if !divided.given.get(&span).is_some_and(is_given) {
+        if !divided.given.get(&span).is_some_and(is_its) {
             return Err(stale_claim(claim));
         }
         let extents = to_usize(divided.extents(span).end - divided.extents(span).start);
@@ -248,8 +248,8 @@ impl Queue {
             let why = format!("span {span} has {} checksums, not {expected}", made.sums.len());
             return Err(Fault::new(Code::InvalidArgument).subject(ino.fid().to_string()).why(why));
         }
-        divided.given.remove(&span);
-        divided.finished.insert(span, Finished { claim: Some(claim.claim), made: Some(made) });
+        let by = divided.given.remove(&span);
+        divided.finished.insert(span, Finished { by, made: Some(made) });
         let moved_bytes = divided.len_bytes(span);
         let share = HsmShare { agent, host, spans: 0, moved_bytes: 0 };
         let share = divided.shares.entry(agent).or_insert(share);
