@@ -132,6 +132,47 @@ fn agents_and_the_mdt_die_while_they_share_a_file_and_nothing_is_lost() {
 }
 
 #[test]
+fn an_agent_that_wakes_up_late_changes_nothing_of_a_copy_that_others_have_finished() {
+    let (_program, cluster) = up("tiering_divided_late");
+    let (path, data) = make(&cluster);
+    let start = || Agent::start(&cluster, SLOW);
+    let first = start();
+    cluster.lfs(&["hsm_archive", text(&path)]);
+    wait("the first agent has it", || action(&cluster, &path).contains("running"));
+    let late = start();
+    wait("both share it", || are_sharing(&cluster, &path, "ARCHIVE", 2));
+    // Stopped with a span, or several: others copy them after its lease.
+    late.signal(libc::SIGSTOP);
+    wait("the other one archives all of it", || state(&cluster, &path) == ARCHIVED);
+    let counted = shares(&cluster, "ARCHIVE");
+    assert_eq!(counted.iter().sum::<u64>(), SIZE_BYTES as u64, "each span counts once: {counted:?}");
+    let fid = cluster.lfs(&["path2fid", text(&path)]);
+    let copy = find(&cluster.archive(), fid.trim().trim_matches(['[', ']'])).remove(0);
+    let copied = || fs::read(&copy).unwrap();
+    same_bytes(&copied(), &data, "the copy");
+    drop(first);
+    // A program writes the file, and only then the agent wakes up, with spans of the contents before.
+    let file = File::options().write(true).open(cluster.b().join("long")).unwrap();
+    for mib in 0..SIZE_BYTES / MIB {
+        file.write_all_at(b"newer", (mib * MIB) as u64).unwrap();
+    }
+    file.sync_all().unwrap();
+    drop(file);
+    late.signal(libc::SIGCONT);
+    let other = cluster.a().join("other");
+    fs::write(&other, bytes(5, 5000)).unwrap();
+    archive(&cluster, &other);
+    same_bytes(&copied(), &data, "the copy of the contents before, after the late agent has worked again");
+    // And with nothing to share it archives the newer contents alone.
+    archive(&cluster, &path);
+    let newer = fs::read(&path).unwrap();
+    let copies = find(&cluster.archive(), fid.trim().trim_matches(['[', ']']));
+    same_bytes(&fs::read(&copies[0]).unwrap(), &newer, "the copy of the newer contents");
+    drop(late);
+    cluster.assert_sound();
+}
+
+#[test]
 fn three_agents_upload_the_parts_of_one_object() {
     let (_program, cluster) = up("tiering_divided_s3");
     let server = Server::start(&cluster.outside().join("s3"));

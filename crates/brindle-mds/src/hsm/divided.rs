@@ -294,8 +294,11 @@ impl Queue {
 
     /// Frees the spans of an agent that is silent or has left. Returns whether any is free now.
     pub fn free_spans_of(&mut self, agent: [u8; 16]) -> bool {
-        let divided = self.divided.values_mut();
-        divided.fold(false, |is_any, divided| divided.free_if(|_, given| given.agent == agent) || is_any)
+        let mut is_any = false;
+        for divided in self.divided.values_mut() {
+            is_any |= divided.free_if(|_, given| given.agent == agent);
+        }
+        is_any
     }
 
     /// Extents of the finished spans of a file that is being restored.
