@@ -6,6 +6,7 @@ use brindle_types::{Code, Ino, Result, Role, TargetId};
 use brindle_wire::Cred;
 use brindle_wire::map::Map;
 use brindle_wire::mds::hsm::{HsmAction, HsmAgent, HsmInfoReq, HsmInfoResp, HsmStatus};
+use brindle_wire::mds::hsm_span::{HsmDivided, HsmShare, HsmSharesReq};
 use brindle_wire::mds::policy::{HsmBacklog, HsmBacklogReq};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -39,6 +40,34 @@ pub struct MdtTieringView {
     pub failed: Vec<HsmActionView>,
     /// Actions that wait or are under way, by archive and kind.
     pub backlog: Vec<BacklogView>,
+    /// Long files that several agents share: those under way, then those that have ended a moment ago.
+    pub divided: Vec<DividedView>,
+}
+
+/// A long file that several agents share.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct DividedView {
+    /// The file.
+    pub fid: String,
+    /// RESTORE or ARCHIVE.
+    pub action: String,
+    /// Whether the action goes on; otherwise it has ended a moment ago.
+    pub is_running: bool,
+    /// Length of the file.
+    pub size_bytes: u64,
+    /// Shares of the agents, as far as the MDT has heard since it started.
+    pub shares: Vec<ShareView>,
+}
+
+/// Share of an agent in a long file.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct ShareView {
+    /// Number of the agent.
+    pub uuid: String,
+    /// Host of the agent.
+    pub host: String,
+    /// Bytes that the agent has copied.
+    pub moved_bytes: u64,
 }
 
 /// Actions of one kind for one archive.
@@ -164,6 +193,23 @@ impl From<&HsmBacklog> for BacklogView {
     }
 }
 
+impl From<&HsmDivided> for DividedView {
+    fn from(file: &HsmDivided) -> DividedView {
+        let share = |share: &HsmShare| ShareView {
+            uuid: uuid_text(&share.agent),
+            host: share.host.clone(),
+            moved_bytes: share.moved_bytes,
+        };
+        DividedView {
+            fid: file.ino.fid().to_string(),
+            action: file.kind.to_string(),
+            is_running: file.is_running,
+            size_bytes: file.size_bytes,
+            shares: file.shares.iter().map(share).collect(),
+        }
+    }
+}
+
 /// The number of an agent, in the form of a UUID.
 pub fn uuid_text(number: &[u8; 16]) -> String {
     let hex: String = number.iter().fold(String::new(), |mut text, byte| {
@@ -183,7 +229,8 @@ pub async fn status(servers: &Servers, place: &FsLocation, cred: &Cred) -> Resul
         let first = HsmInfoReq { behind: None, cred: cred.clone() };
         let info = servers.ask(&spaces.map, target.id, &first).await?;
         let backlog = backlog(servers, &spaces.map, target.id, cred).await?;
-        mdts.push(tiering_of(spaces.map.fs.target(target.id), &info, backlog));
+        let divided = divided(servers, &spaces.map, target.id, cred).await?;
+        mdts.push(MdtTieringView { divided, ..tiering_of(spaces.map.fs.target(target.id), &info, backlog) });
     }
     let used_bytes = sum.total_bytes.saturating_sub(sum.available_bytes);
     Ok(HsmStatusView { tier: TierView { total_bytes: sum.total_bytes, used_bytes }, mdts })
@@ -198,6 +245,7 @@ fn tiering_of(mdt: String, info: &HsmInfoResp, backlog: Vec<BacklogView>) -> Mdt
         agents: info.agents.iter().map(AgentView::from).collect(),
         failed: failed.map(HsmActionView::from).collect(),
         backlog,
+        divided: Vec::new(),
     }
 }
 
@@ -206,6 +254,14 @@ async fn backlog(servers: &Servers, map: &Map, mdt: TargetId, cred: &Cred) -> Re
     match servers.ask(map, mdt, &HsmBacklogReq { cred: cred.clone() }).await {
         Err(fault) if fault.code == Code::UnknownOp => Ok(Vec::new()),
         told => Ok(told?.lines.iter().map(BacklogView::from).collect()),
+    }
+}
+
+/// Long files that agents share; none if the server of the MDT is of a release that divides no files.
+async fn divided(servers: &Servers, map: &Map, mdt: TargetId, cred: &Cred) -> Result<Vec<DividedView>> {
+    match servers.ask(map, mdt, &HsmSharesReq { cred: cred.clone() }).await {
+        Err(fault) if fault.code == Code::UnknownOp => Ok(Vec::new()),
+        told => Ok(told?.divided.iter().map(DividedView::from).collect()),
     }
 }
 

@@ -7,6 +7,7 @@ use brindle_wire::mds::hsm::{
     HsmActReq, HsmDoneReq, HsmExtentsReq, HsmImportReq, HsmProgressReq, HsmRecallReq, HsmRecallResp,
     HsmStateReq, HsmTakeReq,
 };
+use brindle_wire::mds::hsm_span::{HsmDivideReq, HsmSpanDoneReq, HsmSpanTakeReq};
 use brindle_wire::mds::note_access::NoteAccessReq;
 use brindle_wire::mds::path::PathOfReq;
 use brindle_wire::mds::policy::{PolicyRemoveReq, PolicyScanReq};
@@ -21,6 +22,9 @@ impl AgentAsk for HsmTakeReq {}
 impl AgentAsk for HsmProgressReq {}
 impl AgentAsk for HsmExtentsReq {}
 impl AgentAsk for HsmDoneReq {}
+impl AgentAsk for HsmDivideReq {}
+impl AgentAsk for HsmSpanTakeReq {}
+impl AgentAsk for HsmSpanDoneReq {}
 impl AgentAsk for HsmActReq {}
 impl AgentAsk for HsmImportReq {}
 impl AgentAsk for HsmStateReq {}

@@ -140,7 +140,7 @@ pub(crate) async fn dispatch(fs: Arc<BrindleFs>, who: Who, op: Op) -> Result<Don
         Op::Fsync(op) => Box::pin(fsync::handle(client, op)).await,
         Op::Release(op) => release::handle(&fs, &who, op).await,
         Op::Fallocate(op) => Box::pin(fallocate::handle(client, &who, op)).await,
-        Op::Lseek(op) => seek::handle(client, &who, op).await,
+        Op::Lseek(op) => seek::handle(client, op).await,
         Op::Ioctl(op) => ioctl::handle(client, &who, op).await.map_err(gone),
         Op::CopyFileRange(op) => Box::pin(copy_range::handle(client, &who, op)).await,
         Op::Getlk(op) => lock::get(client, &who, op).await,

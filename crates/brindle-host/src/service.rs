@@ -52,6 +52,8 @@ pub struct How {
     pub high_water_percent: u64,
     /// Longest time that an MDT lets writes wait for added space, where all OSTs are full, in milliseconds.
     pub room_wait_ms: u64,
+    /// Files that are longer are divided over the agents of their archive, in bytes; of an MDT only.
+    pub divide_above_bytes: u64,
     /// Sharing between jobs; of MDTs and OSTs.
     pub fair_share: FairShare,
     /// Way to fence hosts that share devices; of an MGT only.
@@ -94,6 +96,7 @@ pub async fn start(how: &How, found: &LockedTarget, port: u16) -> Result<Service
             let mut config = brindle_mds::Config::new(dir, listen.clone(), host);
             config.high_water_percent = how.high_water_percent;
             config.room_wait_ms = how.room_wait_ms;
+            config.divide_above_bytes = how.divide_above_bytes;
             config.places = how.fair_share.places(Role::Mdt);
             config.advertise = advertise;
             config.rails = rails;

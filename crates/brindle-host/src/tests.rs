@@ -103,6 +103,7 @@ impl World {
             advertise: None,
             high_water_percent: 97,
             room_wait_ms: 0,
+            divide_above_bytes: brindle_types::hsm::DIVIDE_ABOVE_BYTES_DEFAULT,
             fair_share: FairShare::default(),
             fence: None,
             failback_after_ms: None,

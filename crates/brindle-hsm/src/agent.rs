@@ -17,6 +17,8 @@ use crate::archive::{Archive, CopyName};
 use crate::attempts::{Attempts, Entered};
 use crate::copy::Copier;
 use crate::pace::Pace;
+use crate::span::SpanWork;
+use crate::streams::Streams;
 
 /// Interval at which the agent reports its progress; a part of its lease.
 const TELL_MS: u64 = 1_000;
@@ -48,8 +50,9 @@ pub struct Agent {
     archive: Archive,
     settings: Settings,
     number: [u8; 16],
-    pace: Pace,
+    pace: Arc<Pace>,
     attempts: Arc<Attempts>,
+    streams: Streams,
 }
 
 /// Whether the MDT has said that it does not take a copy. After any other fault it may have taken it.
@@ -66,8 +69,15 @@ impl Agent {
     /// An agent between a file system and an archive.
     pub fn new(client: Arc<Client>, archive: Archive, settings: Settings) -> Arc<Agent> {
         let number = client.uuid();
-        let pace = Pace::new(settings.bytes_per_sec);
-        Arc::new(Agent { client, archive, settings, number, pace, attempts: Arc::default() })
+        let pace = Arc::new(Pace::new(settings.bytes_per_sec));
+        let streams = Streams {
+            agent: number,
+            client: client.clone(),
+            settings: settings.clone(),
+            pace: pace.clone(),
+            work: Arc::new(SpanWork::new(client.clone(), archive.clone())),
+        };
+        Arc::new(Agent { client, archive, settings, number, pace, attempts: Arc::default(), streams })
     }
 
     /// Works until `stop`; then its work is given to others at once.
@@ -78,6 +88,7 @@ impl Agent {
             () = stop => {}
             () = taking => {}
             () = telling => {}
+            () = self.streams.help() => {}
         }
         let request =
             HsmProgressReq { agent: self.number, moved_bytes: Vec::new(), leaves: true, cred: root() };
@@ -166,6 +177,7 @@ impl Agent {
             pace: &self.pace,
             attempt: &entered.attempt,
             agent: self.number,
+            streams: &self.streams,
         }
     }
 

@@ -5,14 +5,17 @@ use brindle_client::{Client, Ctx};
 use brindle_types::layout::{Component, Layout};
 use brindle_types::{ArchivedCopy, Attr, Code, Fault, Result};
 use brindle_wire::mds::hsm::HsmWork;
+use brindle_wire::mds::hsm_span::HsmPlace;
 use brindle_wire::mds::open::Access;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 
 use crate::archive::manifest::{self, Above, Manifest, Owned, Striping, Text, Xattr};
-use crate::archive::sums::Summing;
+use crate::archive::sums::{self, Summing};
 use crate::archive::{Archive, CopyName, Incoming, PART_BYTES, PARTS_AT_ONCE, Whole, off_thread};
 use crate::attempts::Attempt;
+use crate::divided::Division;
 use crate::pace::Pace;
+use crate::streams::Streams;
 
 const READ: Access = Access { read: true, write: false, truncate: false, execute: false };
 /// Most names of a file that a manifest has.
@@ -30,6 +33,8 @@ pub struct Copier<'a> {
     pub attempt: &'a Attempt,
     /// Number of the agent.
     pub agent: [u8; 16],
+    /// Streams of the agent for spans.
+    pub streams: &'a Streams,
 }
 
 /// Starts and lengths of the parts of so many bytes.
@@ -49,7 +54,7 @@ fn striping(layout: &Layout) -> Vec<Striping> {
     layout.components.iter().map(of).collect()
 }
 
-fn changed(why: String) -> Fault {
+pub fn changed(why: String) -> Fault {
     Fault::new(Code::ChangedMeanwhile).why(why)
 }
 
@@ -62,15 +67,26 @@ impl Copier<'_> {
     /// Copies a file into the archive, durably, under the name of this attempt.
     pub async fn archive(&self, work: &HsmWork) -> Result<(ArchivedCopy, Incoming)> {
         let name = CopyName { ino: work.ino, data_version: work.data_version, attempt: work.attempt };
+        let division = self.attempt.until(self.division(work)).await?;
         let opened = self.attempt.until(self.client.open(&Ctx::root(), work.ino, READ, false)).await?;
-        let mut incoming = match self.archive.begin(name, work.size_bytes).await {
-            Ok(incoming) => incoming,
+        let begun = match &division {
+            None => self.archive.begin(name, work.size_bytes).await.map(|incoming| (incoming, None)),
+            Some(_) => self.archive.begin_divided(name, work.size_bytes).await,
+        };
+        let (mut incoming, upload) = match begun {
+            Ok(begun) => begun,
             Err(fault) => {
                 self.client.close(opened.handle).await?;
                 return Err(fault);
             }
         };
-        let copied = self.attempt.until(self.copy_out(opened.handle, work, &mut incoming)).await;
+        let copied = match division {
+            None => self.attempt.until(self.copy_out(opened.handle, work, &mut incoming)).await,
+            Some(division) => {
+                let copying = self.copy_out_divided(work, &division, upload, &mut incoming);
+                self.attempt.until(Box::pin(copying)).await
+            }
+        };
         self.client.close(opened.handle).await?;
         let finished = match copied {
             Ok((copy, manifest)) => {
@@ -122,6 +138,28 @@ impl Copier<'_> {
         let (checksum, extents) = summing.finish();
         let HsmWork { data_version, attempt, .. } = *work;
         let manifest = Manifest { extents, ..self.describe(work).await? };
+        Ok((ArchivedCopy { data_version, attempt, size_bytes, checksum }, manifest))
+    }
+
+    /// Copies a file with all agents of the archive.
+    async fn copy_out_divided(
+        &self,
+        work: &HsmWork,
+        division: &Division,
+        upload: Option<String>,
+        to: &mut Incoming,
+    ) -> Result<(ArchivedCopy, Manifest)> {
+        let place = HsmPlace::Copy(upload);
+        let made = self.copy_divided(division, &place, |_| ()).await?;
+        let values: Vec<_> = made.values().flat_map(|made| made.sums.iter().copied()).collect();
+        let whole = sums::whole(work.size_bytes, &values);
+        let (checksum, extents) = whole.ok_or_else(|| {
+            Fault::new(Code::Bug)
+                .why(format!("{} checksums of extents came, which are not all", values.len()))
+        })?;
+        to.has_parts(made.into_values().filter_map(|made| made.part).collect());
+        let HsmWork { data_version, attempt, size_bytes, .. } = *work;
+        let manifest = Manifest { extents: Some(extents), ..self.describe(work).await? };
         Ok((ArchivedCopy { data_version, attempt, size_bytes, checksum }, manifest))
     }
 

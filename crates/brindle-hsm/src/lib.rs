@@ -9,11 +9,14 @@ pub mod agent;
 pub mod archive;
 mod attempts;
 mod copy;
+mod divided;
 pub mod import;
 mod order;
 mod pace;
 pub mod policy;
 mod restore;
+mod span;
+mod streams;
 
 pub use agent::{Agent, Settings};
 pub use archive::Archive;

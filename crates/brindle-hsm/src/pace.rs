@@ -16,6 +16,15 @@ impl Pace {
         Pace { bytes_per_sec: bytes_per_sec.filter(|rate| *rate > 0), next: Mutex::new(None) }
     }
 
+    /// Waits until more bytes may be copied.
+    pub async fn ready(&self, seams: &Seams) {
+        let now = seams.now();
+        let wait_ms = self.next.lock().filter(|at| *at > now).map_or(0, |at| at.ms_since(now));
+        if wait_ms > 0 {
+            seams.sleep_ms(wait_ms).await;
+        }
+    }
+
     /// Waits until so many bytes more may be copied.
     pub async fn wait(&self, seams: &Seams, bytes: u64) {
         let Some(rate) = self.bytes_per_sec else { return };

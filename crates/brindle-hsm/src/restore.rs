@@ -4,11 +4,12 @@
 //! Another copy is compared as a whole, so its readers wait for all of it.
 
 use blake3::Hasher;
-use brindle_client::{Ctx, SetAttr, WriteIn};
+use brindle_client::{Ctx, SetAttr};
 use brindle_stdx::cast::to_usize;
 use brindle_types::hsm::{CHECKSUM_UNKNOWN, Extents, extent_bytes};
 use brindle_types::{ArchivedCopy, Code, Fault, Ino, Result};
 use brindle_wire::mds::hsm::{HsmAttempt, HsmExtentsReq, HsmWork};
+use brindle_wire::mds::hsm_span::HsmPlace;
 use brindle_wire::mds::open::Access;
 use bytes::Bytes;
 use futures_util::future::{Either, select};
@@ -19,7 +20,9 @@ use crate::agent::root;
 use crate::archive::sums::Sums;
 use crate::archive::{PART_BYTES, Source, damaged};
 use crate::copy::{Copier, is_hole, parts};
+use crate::divided::Division;
 use crate::order::Order;
+use crate::span::write;
 
 const WRITE: Access = Access { read: false, write: true, truncate: false, execute: false };
 /// Mode of a file that is being restored: only root may access it.
@@ -59,9 +62,19 @@ impl Copier<'_> {
             handle: made.handle,
             order: Mutex::new(Order::new(copy.size_bytes)),
         };
-        let filled = match &sums {
-            Some(sums) => self.attempt.until(Box::pin(self.fill_by_extents(&restore, sums))).await,
-            None => self.attempt.until(Box::pin(self.fill(&restore))).await,
+        let division = match &sums {
+            Some(_) => self.attempt.until(self.division(work)).await,
+            None => Ok(None),
+        };
+        let filled = match (division, &sums) {
+            (Err(fault), _) => Err(fault),
+            (Ok(Some(division)), _) => {
+                self.attempt.until(Box::pin(self.fill_divided(&restore, &division))).await
+            }
+            (Ok(None), Some(sums)) => {
+                self.attempt.until(Box::pin(self.fill_by_extents(&restore, sums))).await
+            }
+            (Ok(None), None) => self.attempt.until(Box::pin(self.fill(&restore))).await,
         };
         match filled {
             Ok(()) => Ok((made.attr.ino, made.handle)),
@@ -105,6 +118,29 @@ impl Copier<'_> {
         };
         self.finish(restore, end).await?;
         // While the OSTs make these bytes the file's, readers get them from here.
+        self.tell(restore).await
+    }
+
+    /// Copies a file with all agents of the archive, and tells the MDT of extents meanwhile.
+    async fn fill_divided(&self, restore: &Restore<'_>, division: &Division) -> Result<()> {
+        // Nobody who writes a span changes the length.
+        let size_bytes = Some(restore.copy.size_bytes);
+        let set = SetAttr { size_bytes, handle: restore.handle, ..SetAttr::default() };
+        self.client.setattr(&Ctx::root(), restore.to, set).await?;
+        let extent = extent_bytes(restore.copy.size_bytes);
+        let finished = |span| {
+            let range = division.range(span);
+            let mut order = restore.order.lock();
+            (range.start / extent..range.end.div_ceil(extent)).for_each(|extent| order.is_here(extent));
+        };
+        let place = HsmPlace::File(restore.to);
+        let copying = Box::pin(self.copy_divided(division, &place, finished));
+        let telling = Box::pin(self.tell_often(restore));
+        match select(copying, telling).await {
+            Either::Left((copied, _)) => copied.map(drop)?,
+            Either::Right((fault, _)) => return Err(fault),
+        }
+        self.client.fsync(restore.handle).await?;
         self.tell(restore).await
     }
 
@@ -158,7 +194,7 @@ impl Copier<'_> {
         for (within, len) in parts(data.len() as u64, PART_BYTES) {
             let piece = data.slice(to_usize(within)..to_usize(within + len));
             if !is_hole(&piece) {
-                self.write(handle, start + within, piece).await?;
+                write(self.client, handle, start + within, piece).await?;
                 end = start + within + len;
             }
             self.attempt.moved(len);
@@ -216,21 +252,6 @@ impl Copier<'_> {
             Err(fault) => {
                 tracing::warn!(file = %restore.attempt.ino.fid(), %fault, "the MDT does not hear which parts of a file are here");
             }
-        }
-        Ok(())
-    }
-
-    async fn write(&self, handle: u64, mut offset: u64, mut data: Bytes) -> Result<()> {
-        while !data.is_empty() {
-            let write = WriteIn { offset, data: data.clone(), ..WriteIn::default() };
-            let written = self.client.write(&Ctx::root(), handle, write).await?;
-            if written == 0 {
-                return Err(
-                    Fault::new(Code::OstFull).why("an OST has taken nothing of what was to be restored")
-                );
-            }
-            offset += written;
-            data = data.slice(to_usize(written)..);
         }
         Ok(())
     }

@@ -133,11 +133,12 @@ impl Request<'_> {
             Op::HsmTake | Op::HsmProgress | Op::HsmDone | Op::HsmImport | Op::HsmExtents => {
                 self.roots_only(op)
             }
+            Op::HsmDivide | Op::HsmSpanTake | Op::HsmSpanDone => self.roots_only(op),
             // Only administrators and servers may ask this, whatever the host claims to be.
             Op::OstUse | Op::OwnerQuery | Op::FenceTable | Op::SessionRights | Op::BackupRead => refused(op),
             Op::ChangelogRegister | Op::ChangelogDeregister | Op::ChangelogClear => refused(op),
             Op::ChangelogRead | Op::ChangelogInfo | Op::ChangelogMask => refused(op),
-            Op::HsmInfo | Op::HsmSwitch => refused(op),
+            Op::HsmInfo | Op::HsmSwitch | Op::HsmShares => refused(op),
             Op::MdtUsage | Op::MdtLogLevel | Op::OstUsage | Op::OstLogLevel | Op::MgsLogLevel => refused(op),
             Op::MdtLogLines | Op::OstLogLines | Op::MgsLogLines | Op::LogLinesNotice => refused(op),
             Op::ListMounts | Op::MountLogLines | Op::MdtTrace | Op::OstTrace => refused(op),

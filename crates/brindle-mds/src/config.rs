@@ -71,6 +71,8 @@ pub struct Config {
     pub high_water_percent: u64,
     /// Longest time that writes wait for added space where all OSTs are full, in milliseconds.
     pub room_wait_ms: u64,
+    /// Files that are longer are divided over the agents of their archive, in bytes.
+    pub divide_above_bytes: u64,
     /// Size of one log segment in bytes.
     pub segment_bytes: u64,
     /// Bound of the store's memtable in bytes.
@@ -105,6 +107,7 @@ impl Config {
             layout_default: brindle_layout::progressive(),
             high_water_percent: brindle_layout::HIGH_WATER_PERCENT_DEFAULT,
             room_wait_ms: 0,
+            divide_above_bytes: brindle_types::hsm::DIVIDE_ABOVE_BYTES_DEFAULT,
             segment_bytes: SEGMENT_BYTES,
             memtable_bytes_max: MEMTABLE_BYTES_MAX,
             cache_bytes_max: CACHE_BYTES_MAX,

@@ -145,6 +145,7 @@ pub fn passage(op: Op) -> Passage {
         Op::QuotaFileRoom | Op::QuotaSet | Op::QuotaRoom | Op::QuotaUse => AtOnce,
         // Long polls wait themselves, for as long as there is nothing to tell.
         Op::MdtWaits | Op::HsmTake | Op::HsmProgress | Op::HsmDone | Op::HsmExtents => AtOnce,
+        Op::HsmDivide | Op::HsmSpanTake | Op::HsmSpanDone | Op::HsmShares => AtOnce,
         // Servers and administrators ask for these.
         Op::OstUse | Op::OwnerQuery | Op::FenceTable | Op::SessionRights | Op::BackupRead => AtOnce,
         Op::ChangelogRegister | Op::ChangelogDeregister | Op::ChangelogClear | Op::ChangelogRead => AtOnce,

@@ -95,7 +95,7 @@ pub(crate) fn known_bytes(op: Option<Op>, request: &Frame) -> u64 {
 /// Whether a request may wait for a program or an archive, for as long as that takes: for a lock, for the restore of a file, for work. Only
 /// the time in which the server works on it counts as the server's.
 pub(crate) fn waits_for_others(op: Op) -> bool {
-    let waits_for_archive = matches!(op, Op::HsmRecall | Op::HsmRead | Op::HsmTake);
+    let waits_for_archive = matches!(op, Op::HsmRecall | Op::HsmRead | Op::HsmTake | Op::HsmSpanTake);
     waits_for_archive || matches!(op, Op::SetLock | Op::MdtWaits | Op::WatchLimits)
 }
 

@@ -176,13 +176,13 @@ fn needs(op: Op, body: &[u8]) -> Result<Needs> {
             return refused(op);
         }
         Op::ProjectGet | Op::ProjectSet | Op::QuotaFileRoom | Op::QuotaShow => return refused(op),
-        Op::NoteAccess | Op::QuotaChange | Op::QuotaList => return refused(op),
+        Op::NoteAccess | Op::QuotaChange | Op::QuotaList | Op::HsmShares => return refused(op),
         Op::ChangelogRegister | Op::ChangelogDeregister | Op::ChangelogClear => return refused(op),
         Op::ChangelogRead | Op::ChangelogInfo | Op::ChangelogMask => return refused(op),
         Op::HsmState | Op::HsmAct | Op::HsmSet | Op::HsmRecall | Op::HsmTake => return refused(op),
         Op::HsmProgress | Op::HsmDone | Op::HsmInfo | Op::HsmSwitch | Op::HsmBacklog => return refused(op),
-        Op::PolicyScan | Op::PolicyRemove | Op::HsmImport => return refused(op),
-        Op::HsmOpen | Op::HsmRead | Op::HsmExtents => return refused(op),
+        Op::PolicyScan | Op::PolicyRemove | Op::HsmImport | Op::HsmSpanDone => return refused(op),
+        Op::HsmOpen | Op::HsmRead | Op::HsmExtents | Op::HsmDivide | Op::HsmSpanTake => return refused(op),
         Op::MemberAttach | Op::MemberLease | Op::MemberAppend | Op::MemberSync | Op::MemberFill => {
             return refused(op);
         }

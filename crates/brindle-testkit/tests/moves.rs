@@ -139,7 +139,7 @@ fn what_is_read_while_its_object_goes_is_read_where_it_lies_now() {
         seams.spawn("waits for an OST", async move {
             let found = match reads {
                 true => client.read(reader, 0, 1000, false).await.unwrap().into_bytes().to_vec(),
-                false => vec![u8::from(client.seek(&Ctx::root(), reader, 10, true).await == Ok(10))],
+                false => vec![u8::from(client.seek(reader, 10, true).await == Ok(10))],
             };
             tell.send(found).unwrap();
         });

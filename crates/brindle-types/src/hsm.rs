@@ -41,6 +41,83 @@ pub fn extent_bytes(size_bytes: u64) -> u64 {
     size_bytes.div_ceil(EXTENTS_MAX).next_power_of_two().max(EXTENT_BYTES_MIN)
 }
 
+/// Files that are longer are divided over the agents of their archive, unless an MDT is given another number.
+pub const DIVIDE_ABOVE_BYTES_DEFAULT: u64 = 1 << 30;
+/// Longest file that is divided. An extent of a longer one does not fit into the memory of an agent, which compares it before it writes it.
+pub const DIVIDED_BYTES_MAX: u64 = 4 << 40;
+/// Least length of the spans of a file that is archived: S3 takes no shorter parts than 5 MiB.
+const ARCHIVE_SPAN_BYTES_MIN: u64 = 8 << 20;
+/// Least length of the spans of a file that is restored: short, so that readers need not wait long for theirs.
+const RESTORE_SPAN_BYTES_MIN: u64 = 4 << 20;
+/// Most spans of a file: S3 takes 10000 parts.
+pub const SPANS_MAX: u64 = 1 << 13;
+
+/// Length of the spans that the agents of an archive share a file of this size in: a power of two, and whole extents.
+pub fn span_bytes(kind: HsmKind, size_bytes: u64) -> u64 {
+    let least = match kind {
+        HsmKind::Archive => ARCHIVE_SPAN_BYTES_MIN,
+        HsmKind::Restore | HsmKind::Remove => RESTORE_SPAN_BYTES_MIN,
+    };
+    size_bytes.div_ceil(SPANS_MAX).next_power_of_two().max(least).max(extent_bytes(size_bytes))
+}
+
+/// A set of spans of one file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spans {
+    count: u32,
+    /// A bit for each span, the lowest bit of a byte first.
+    bits: Vec<u8>,
+}
+
+impl Spans {
+    /// The empty set, for a file of so many spans.
+    pub fn none(count: u32) -> Spans {
+        Spans { count, bits: vec![0; usize::try_from(count.div_ceil(8)).unwrap_or(0)] }
+    }
+
+    /// The set that these bits name; `None` if they are not as many as the file has spans.
+    pub fn of_bits(count: u32, bits: &[u8]) -> Option<Spans> {
+        let is_whole = u32::try_from(bits.len()) == Ok(count.div_ceil(8));
+        let beyond = !count.is_multiple_of(8) && bits.last().is_some_and(|last| last >> (count % 8) != 0);
+        (is_whole && !beyond).then(|| Spans { count, bits: bits.to_vec() })
+    }
+
+    /// A bit for each span, the lowest bit of a byte first.
+    pub fn bits(&self) -> &[u8] {
+        &self.bits
+    }
+
+    /// Adds a span; one that the file does not have is passed over.
+    pub fn add(&mut self, span: u32) {
+        if span < self.count
+            && let Some(byte) = self.bits.get_mut(usize::try_from(span / 8).unwrap_or(usize::MAX))
+        {
+            *byte |= 1 << (span % 8);
+        }
+    }
+
+    /// Whether the set has a span.
+    pub fn has(&self, span: u32) -> bool {
+        let byte = self.bits.get(usize::try_from(span / 8).unwrap_or(usize::MAX));
+        span < self.count && byte.is_some_and(|byte| byte & 1 << (span % 8) != 0)
+    }
+
+    /// Number of spans in the set.
+    pub fn len(&self) -> u32 {
+        self.bits.iter().map(|byte| byte.count_ones()).sum()
+    }
+
+    /// Whether the set has no span.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether the set has every span of the file.
+    pub fn is_full(&self) -> bool {
+        self.len() == self.count
+    }
+}
+
 /// A set of extents of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Extents {
@@ -210,6 +287,25 @@ mod tests {
             let at_end = set.touched(&(count * len..u64::MAX));
             assert!(at_end.is_empty(), "nothing lies behind the end");
         }
+    }
+
+    #[test]
+    fn spans_are_whole_extents_and_no_file_has_too_many() {
+        for size_bytes in [1, 9 << 20, 1 << 30, (64 << 30) + 1, 1 << 40, DIVIDED_BYTES_MAX] {
+            for kind in [HsmKind::Archive, HsmKind::Restore] {
+                let span = span_bytes(kind, size_bytes);
+                assert!(span.is_power_of_two() && span.is_multiple_of(extent_bytes(size_bytes)));
+                assert!(size_bytes.div_ceil(span) <= SPANS_MAX, "{size_bytes}");
+            }
+        }
+        let mut set = Spans::none(9);
+        [0, 8, 9, u32::MAX].into_iter().for_each(|span| set.add(span));
+        assert!(set.has(0) && set.has(8) && !set.has(9) && set.len() == 2 && !set.is_full());
+        assert_eq!(Spans::of_bits(9, set.bits()), Some(set));
+        for bits in [&[0xff_u8][..], &[0xff, 2], &[0, 0, 0]] {
+            assert_eq!(Spans::of_bits(9, bits), None, "{bits:?}");
+        }
+        assert!(Spans::of_bits(9, &[0xff, 1]).is_some_and(|set| set.is_full()));
     }
 
     #[test]

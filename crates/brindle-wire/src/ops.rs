@@ -144,6 +144,10 @@ ops! {
     204 HsmOpen "hsm_open" slotted [Client];
     205 HsmRead "hsm_read" plain [Client];
     206 HsmExtents "hsm_extents" plain [Client];
+    207 HsmDivide "hsm_divide" plain [Client];
+    208 HsmSpanTake "hsm_span_take" plain [Client];
+    209 HsmSpanDone "hsm_span_done" plain [Client];
+    210 HsmShares "hsm_shares" plain [Administrator];
     220 BackupRead "backup_read" plain [Administrator];
     221 MdtUsage "mdt_usage" plain [Administrator];
     222 MdtLogLevel "mdt_log_level" plain [Administrator];

@@ -186,6 +186,15 @@ impl Agent {
     }
 }
 
+impl Agent {
+    /// Stops the process where it is, or lets it go on: SIGSTOP, SIGCONT.
+    pub fn signal(&self, signal: libc::c_int) {
+        let pid = libc::pid_t::try_from(self.0.id()).expect("a process number");
+        // SAFETY: the process is a child that has not been waited for.
+        assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
+    }
+}
+
 impl Drop for Agent {
     fn drop(&mut self) {
         // The process may have ended by itself.

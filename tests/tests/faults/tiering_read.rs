@@ -58,6 +58,12 @@ fn readers_go_on_while_most_of_the_file_is_still_coming() {
         let moved = moved_bytes(&cluster, &path);
         assert!(moved < SIZE_BYTES / 2, "{what}: {moved} bytes have been copied");
     };
+    // Where its holes were is not known yet: all of it counts as data, and nobody waits to hear that.
+    let seek = |from: u64| rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(from)).unwrap();
+    assert_eq!((seek(0), seek(5 * MIB as u64)), (0, 5 * MIB as u64));
+    let hole = rustix::fs::seek(&file, rustix::fs::SeekFrom::Hole(0)).unwrap();
+    assert_eq!(hole, SIZE_BYTES as u64);
+    is_coming("holes were asked for");
     // The last bytes first, then the first ones, and a page of a mapping in the middle.
     let last = SIZE_BYTES - MIB;
     same_bytes(&read_at(&file, last, MIB), &data[last..], "the end of the file");

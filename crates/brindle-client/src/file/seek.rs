@@ -8,8 +8,8 @@ use brindle_types::{Code, Fault, ObjectId, Stripe};
 use brindle_wire::oss::seek::SeekReq;
 
 use super::{Tries, try_gather};
+use crate::Client;
 use crate::inodes::{Inode, LayoutSnapshot};
-use crate::{Client, Ctx};
 
 /// First data (or hole) at or after `from`, which is below `size_bytes`, in a file whose first bytes these are and that has only a
 /// hole behind them. A block of zeros is a hole.
@@ -26,14 +26,15 @@ fn seek_bytes(bytes: &[u8], from: u64, size_bytes: u64, data: bool) -> Option<u6
 }
 
 impl Client {
-    /// First data (or hole) at or after `from`; `NoDataThere` if there is none, or if `from` lies behind the end.
-    pub async fn seek(&self, ctx: &Ctx, handle: u64, from: u64, data: bool) -> Result<u64, Fault> {
+    /// First data (or hole) at or after `from`; `NoDataThere` if there is none, or if `from` lies behind the end. A released file, also
+    /// one that is being restored, is data up to its end: only the whole file would show where its holes are.
+    pub async fn seek(&self, handle: u64, from: u64, data: bool) -> Result<u64, Fault> {
         let handle = self.live_handle(handle)?;
-        let found = self.seek_in(ctx, &handle.inode, from, data).await;
+        let found = self.seek_in(&handle.inode, from, data).await;
         handle.seen(found)
     }
 
-    async fn seek_in(&self, ctx: &Ctx, inode: &Arc<Inode>, from: u64, data: bool) -> Result<u64, Fault> {
+    async fn seek_in(&self, inode: &Arc<Inode>, from: u64, data: bool) -> Result<u64, Fault> {
         if inode.lock().writers > 0 {
             // Bytes changed through a mapping are data that only the kernel has. The kernel writes them back to the OSTs first.
             let wanted = self.want_pages_dropped(inode, 0..u64::MAX);
@@ -53,12 +54,7 @@ impl Client {
                 };
                 match sought {
                     Ok(found) => found,
-                    Err(fault) if fault.code == Code::Released => {
-                        // Only the whole file shows where its holes are.
-                        self.recall(ctx, inode.ino).await?;
-                        inode.lock().stale = true;
-                        continue;
-                    }
+                    Err(fault) if fault.code == Code::Released => Some(if data { from } else { size_bytes }),
                     Err(fault) => {
                         self.retry(inode, &mut tries, fault).await?;
                         continue;

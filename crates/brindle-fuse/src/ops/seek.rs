@@ -3,15 +3,14 @@
 use brindle_client::Client;
 use brindle_types::{Code, Fault};
 
-use crate::fs::Who;
 use crate::reply::Reply;
 use crate::request::Lseek;
 
-pub(crate) async fn handle(client: &Client, who: &Who, op: Lseek) -> Result<Reply, Fault> {
+pub(crate) async fn handle(client: &Client, op: Lseek) -> Result<Reply, Fault> {
     let data = match op.whence.cast_signed() {
         libc::SEEK_DATA => true,
         libc::SEEK_HOLE => false,
         _ => return Err(Fault::new(Code::InvalidArgument)),
     };
-    Ok(Reply::offset(client.seek(&who.ctx, op.fh, op.offset, data).await?))
+    Ok(Reply::offset(client.seek(op.fh, op.offset, data).await?))
 }

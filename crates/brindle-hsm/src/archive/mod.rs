@@ -96,6 +96,32 @@ impl Archive {
         }
     }
 
+    /// Begins a copy whose spans several agents write. Returns the name of the upload, where the archive has uploads.
+    pub async fn begin_divided(&self, name: CopyName, size_bytes: u64) -> Result<(Incoming, Option<String>)> {
+        match self {
+            Archive::Posix(_) => Ok((self.begin(name, size_bytes).await?, None)),
+            Archive::S3(bucket) => {
+                let (upload, id) = bucket.begin_divided(name).await?;
+                Ok((Incoming::S3(upload), Some(id)))
+            }
+        }
+    }
+
+    /// Begins to write a span of a copy that another agent, or this one, has begun.
+    pub async fn open_part(&self, name: CopyName, upload: Option<&str>, span: u32) -> Result<Part> {
+        match (self, upload) {
+            (Archive::Posix(dir), None) => {
+                let dir = dir.clone();
+                off_thread(move || Ok(Part::Posix(Arc::new(dir.open_part(&name)?)))).await
+            }
+            (Archive::S3(bucket), Some(id)) => Ok(Part::S3(bucket.open_part(name, id, span))),
+            _ => Err(Fault::new(Code::ArchiveFailed)
+                .subject(self.place())
+                .why("the agent that has begun the copy serves an archive of another kind under this number")
+                .next("start all agents of one number with the same archive")),
+        }
+    }
+
     /// The MDT has taken a copy: it is the current one, and copies by earlier attempts go. `path`: of the file, for people.
     pub async fn make_current(&self, name: CopyName, path: Vec<u8>) -> Result<()> {
         match self {
@@ -189,6 +215,13 @@ impl Incoming {
         }
     }
 
+    /// Takes the parts of an upload that several agents have written, in order.
+    pub fn has_parts(&mut self, parts: Vec<String>) {
+        if let Incoming::S3(upload) = self {
+            upload.has_parts(parts);
+        }
+    }
+
     /// Makes the copy complete and durable under its own name.
     pub async fn finish(&mut self, whole: Whole) -> Result<()> {
         match self {
@@ -216,6 +249,39 @@ impl Incoming {
                 upload.discard().await;
                 Ok(())
             }
+        }
+    }
+}
+
+/// A span of a copy that is being written.
+pub enum Part {
+    /// Span of a file in a directory.
+    Posix(Arc<posix::Part>),
+    /// Part of an upload.
+    S3(s3::Part),
+}
+
+impl Part {
+    /// Takes bytes at their place in the file, in order. `is_hole`: they are all zeros.
+    pub async fn write(&mut self, start: u64, bytes: Bytes, is_hole: bool) -> Result<()> {
+        match self {
+            Part::Posix(_) if is_hole => Ok(()),
+            Part::Posix(part) => {
+                let part = part.clone();
+                off_thread(move || part.write(&bytes, start)).await
+            }
+            Part::S3(part) => {
+                part.write(bytes);
+                Ok(())
+            }
+        }
+    }
+
+    /// Makes the span durable. Returns the name of the part, where the archive has uploads.
+    pub async fn finish(self) -> Result<Option<String>> {
+        match self {
+            Part::Posix(part) => off_thread(move || part.finish()).await.map(|()| None),
+            Part::S3(part) => part.finish().await.map(Some),
         }
     }
 }

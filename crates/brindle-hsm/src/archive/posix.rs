@@ -76,6 +76,24 @@ pub struct Incoming {
     name: String,
 }
 
+/// A span of a copy that another agent may have begun. Every agent writes at the places of its spans only.
+pub struct Part {
+    file: File,
+    path: PathBuf,
+}
+
+impl Part {
+    /// Writes bytes at their place in the file.
+    pub fn write(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        self.file.write_all_at(bytes, offset).map_err(|e| failed("cannot write the copy", &self.path, &e))
+    }
+
+    /// Makes what was written durable: the agent that finishes the copy may be on another host.
+    pub fn finish(&self) -> Result<()> {
+        self.file.sync_all().map_err(|e| failed("cannot write the copy", &self.path, &e))
+    }
+}
+
 /// The name of a FID in an archive: without brackets.
 fn fid_name(fid: Fid) -> String {
     format!("{:#x}:{:#x}:{:#x}", fid.seq, fid.oid, fid.ver)
@@ -260,6 +278,17 @@ impl Directory {
         let file = made.map_err(|e| failed("cannot make a copy in the archive:", &path, &e))?;
         let name = self.name(name);
         Ok(Incoming { file, path, name })
+    }
+
+    /// Opens a copy that an agent has begun, to write a span of it.
+    pub fn open_part(&self, name: &CopyName) -> Result<Part> {
+        let path = self.path(name);
+        let opened = OpenOptions::new().write(true).open(&path);
+        let file = opened.map_err(|e| {
+            failed("cannot write a part of the copy", &path, &e)
+                .next("all agents of one archive must see the same directory")
+        })?;
+        Ok(Part { file, path })
     }
 
     /// Makes a directory below the root, durably.

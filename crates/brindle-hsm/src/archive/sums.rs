@@ -55,6 +55,65 @@ fn hasher_at(offset: u64) -> Hasher {
     hasher
 }
 
+/// Checksums of the extents of a span: a part of a copy that begins and ends at extents, or with the file.
+pub struct SpanSumming {
+    extent_bytes: u64,
+    start: u64,
+    hasher: Hasher,
+    values: Vec<ChainingValue>,
+}
+
+impl SpanSumming {
+    /// Begins, for a span of a file of this size that starts at this byte.
+    pub fn new(size_bytes: u64, start: u64) -> SpanSumming {
+        SpanSumming {
+            extent_bytes: extent_bytes(size_bytes),
+            start,
+            hasher: hasher_at(start),
+            values: Vec::new(),
+        }
+    }
+
+    /// Takes the next bytes of the span.
+    pub fn update(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            if self.hasher.count() == self.extent_bytes {
+                self.end_extent();
+            }
+            let left = self.extent_bytes - self.hasher.count();
+            let (now, later) = bytes.split_at(bytes.len().min(to_usize(left)));
+            self.hasher.update(now);
+            bytes = later;
+        }
+    }
+
+    fn end_extent(&mut self) {
+        self.values.push(self.hasher.finalize_non_root());
+        self.hasher = hasher_at(self.start + self.values.len() as u64 * self.extent_bytes);
+    }
+
+    /// The chaining values of the extents.
+    pub fn finish(mut self) -> Vec<ChainingValue> {
+        if self.hasher.count() > 0 {
+            self.end_extent();
+        }
+        self.values
+    }
+}
+
+/// The checksum of a copy of several extents, from the chaining values of all of them, and these as a manifest has them; `None` if they are
+/// not as many as the copy has extents.
+pub fn whole(size_bytes: u64, values: &[ChainingValue]) -> Option<([u8; 32], ExtentSums)> {
+    if values.len() as u64 != Extents::count_of(size_bytes) {
+        return None;
+    }
+    let sums = ExtentSums {
+        extent_bytes: extent_bytes(size_bytes),
+        blake3_base64: BASE64_STANDARD.encode(values.concat()),
+    };
+    Some((root(values)?, sums))
+}
+
 impl Sums {
     /// The checksums that a manifest tells of a copy of this size; `Err` has the reason why they are not those of the copy.
     pub fn of(told: &ExtentSums, size_bytes: u64, checksum: &[u8; 32]) -> Result<Sums, String> {
@@ -187,6 +246,24 @@ mod tests {
                     assert!(check.is_good(), "extent {number} of {len} bytes");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn the_checksum_of_the_whole_follows_from_spans_that_others_have_read() {
+        for len in [8 * MIB + 1, 16 * MIB, 20 * MIB + 17] {
+            let data = bytes(len);
+            let spans = data.chunks(8 * MIB).enumerate().map(|(number, span)| {
+                let mut summing = SpanSumming::new(len as u64, (number * 8 * MIB) as u64);
+                span.chunks(700_001).for_each(|part| summing.update(part));
+                summing.finish()
+            });
+            let values: Vec<ChainingValue> = spans.flatten().collect();
+            assert_eq!(whole(len as u64, &values), {
+                let (whole, sums) = sums_of(&data, MIB);
+                sums.map(|sums| (whole, sums))
+            });
+            assert_eq!(whole(len as u64, &values[1..]), None, "one is missing");
         }
     }
 

@@ -44,6 +44,21 @@ impl Part {
     }
 }
 
+impl Restoring {
+    /// Extents that readers wait for, first come first.
+    pub(super) fn wanted(&self) -> impl Iterator<Item = u64> {
+        self.wanted.iter().copied()
+    }
+
+    /// Extents that an agent has restored for another one, of this attempt.
+    pub(super) fn add(&mut self, at: &HsmAttempt, extents: Range<u64>) {
+        if let Some(part) = self.part.as_mut().filter(|part| part.attempt == at.attempt) {
+            extents.clone().for_each(|extent| part.here.add(extent));
+            self.wanted.retain(|extent| !extents.contains(extent));
+        }
+    }
+}
+
 impl Queue {
     /// Extents of a file that have come back, if its attempt has reported any.
     pub fn part(&self, ino: Ino) -> Option<&Part> {
@@ -75,6 +90,9 @@ impl Queue {
         if !self.is_running(at) {
             return None;
         }
+        let mut here = here;
+        // The report may be older than what other agents have told.
+        self.restored_spans(at).into_iter().flatten().for_each(|extent| here.add(extent));
         let known = self.restoring.entry(at.ino).or_default();
         let before = known.part.as_ref().filter(|part| part.from == from).map_or(0, |part| part.here.len());
         let is_more = here.len() > before;

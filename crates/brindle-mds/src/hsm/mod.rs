@@ -12,6 +12,7 @@
 //! `Released`. A mount that only reads then opens the file nevertheless, and reads the parts that are here ([`extents`], design note 054);
 //! another one asks for a restore, waits, and opens the file again.
 
+pub mod divided;
 pub mod extents;
 pub mod queue;
 pub mod restore;
@@ -213,14 +214,20 @@ pub async fn watch_agents(mdt: Arc<Mdt>) {
 
 /// Queues the actions of an agent for another one, under new attempts. The agent is forgotten until it asks
 /// again.
-pub async fn take_back(mdt: &Mdt, agent: [u8; 16], why: &str) -> Result<()> {
+pub async fn take_back(mdt: &Mdt, agent: [u8; 16], why: &'static str) -> Result<()> {
     let held: Vec<(Ino, Pair)> = mdt.live().hsm.held_by(agent);
     if !held.is_empty() {
         tracing::warn!(actions = held.len(), why, "the work of an agent is given to others");
     }
     mdt.step(&Call::internal(Op::HsmProgress), |t| {
         queue_again(t, &held);
-        t.after(move |live| live.hsm.forget_agent(agent));
+        t.after(move |live| {
+            if live.hsm.free_spans_of(agent) {
+                tracing::warn!(why, "spans of an agent are given to others");
+                live.events.fire(Event::HsmWork);
+            }
+            live.hsm.forget_agent(agent);
+        });
         Ok(())
     })
     .await

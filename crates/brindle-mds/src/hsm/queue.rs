@@ -10,7 +10,9 @@ use brindle_stdx::Mono;
 use brindle_stdx::cast::len_u32;
 use brindle_types::{HsmControl, HsmKind, Ino, Pair, Result};
 use brindle_wire::mds::hsm::{HsmAction, HsmAgent, HsmAttempt, HsmStatus};
+use brindle_wire::mds::hsm_span::HsmDivided;
 
+use super::divided::Divided;
 use super::extents::Restoring;
 use crate::store::Rows;
 use crate::store::hsm::{self as rows, Action};
@@ -64,6 +66,10 @@ pub struct Queue {
     moved_bytes: BTreeMap<Ino, u64>,
     /// Extents of files that are being restored.
     pub(super) restoring: BTreeMap<Ino, Restoring>,
+    /// Files that several agents work on.
+    pub(super) divided: BTreeMap<Ino, Divided>,
+    /// Those that have ended a moment ago.
+    pub(super) ended_divided: VecDeque<HsmDivided>,
     finished: VecDeque<HsmAction>,
     /// Actions that went well since the MDT started.
     pub succeeded: u64,
@@ -112,6 +118,7 @@ impl Queue {
     fn take_out(&mut self, ino: Ino) -> Option<Action> {
         let action = self.actions.remove(&ino)?;
         self.end_attempt(ino);
+        self.end_divided(ino, false);
         self.running.remove(&ino);
         self.told.remove(&ino);
         self.moved_bytes.remove(&ino);
@@ -129,6 +136,7 @@ impl Queue {
     /// An action has ended.
     pub fn end(&mut self, ino: Ino, status: HsmStatus) {
         let moved_bytes = self.moved_bytes(ino);
+        self.end_divided(ino, true);
         let Some(action) = self.take_out(ino) else { return };
         self.restoring.remove(&ino);
         match status {

@@ -28,10 +28,15 @@ const HOST_BYTES_MAX: usize = 255;
 /// Most archives that an agent can name.
 const ARCHIVES_MAX: usize = 64;
 
+/// Whether what an agent says of itself is short enough to be kept.
+pub(super) fn is_bounded(host: &str, archives: &[u32]) -> bool {
+    host.len() <= HOST_BYTES_MAX && archives.len() <= ARCHIVES_MAX
+}
+
 /// Gives out actions, each under a new attempt.
 pub async fn handle_take(mdt: &Mdt, call: &Call, req: HsmTakeReq) -> Result<HsmTakeResp> {
     hsm::root_only(&req.cred, "cannot serve an archive")?;
-    if req.max > TAKE_MAX || req.host.len() > HOST_BYTES_MAX || req.archives.len() > ARCHIVES_MAX {
+    if req.max > TAKE_MAX || !is_bounded(&req.host, &req.archives) {
         return Err(Fault::new(Code::InvalidArgument).why("more actions, archives or letters than can be"));
     }
     {

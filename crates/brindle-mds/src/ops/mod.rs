@@ -15,6 +15,7 @@ pub mod hsm_agent;
 pub mod hsm_import;
 pub mod hsm_info;
 pub mod hsm_read;
+pub mod hsm_span;
 pub mod inline;
 pub mod invalidate;
 pub mod link;

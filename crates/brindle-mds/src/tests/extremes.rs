@@ -205,7 +205,8 @@ async fn feed_all(feeder: &mut Feeder) {
         changelog::ChangelogClearReq, changelog::ChangelogReadReq, changelog::ChangelogInfoReq,
         changelog::ChangelogMaskReq, hsm::HsmStateReq, hsm::HsmActReq, hsm::HsmSetReq, hsm::HsmRecallReq,
         hsm::HsmTakeReq, hsm::HsmProgressReq, hsm::HsmDoneReq, hsm::HsmImportReq, hsm::HsmInfoReq,
-        hsm::HsmOpenReq, hsm::HsmReadReq, hsm::HsmExtentsReq,
+        hsm::HsmOpenReq, hsm::HsmReadReq, hsm::HsmExtentsReq, hsm_span::HsmDivideReq,
+        hsm_span::HsmSpanTakeReq, hsm_span::HsmSpanDoneReq, hsm_span::HsmSharesReq,
         hsm::HsmSwitchReq, note_access::NoteAccessReq, policy::PolicyScanReq, policy::PolicyRemoveReq,
         policy::HsmBacklogReq,
     );

@@ -14,6 +14,7 @@ mod golden;
 mod hostile;
 mod hsm;
 mod hsm_read;
+mod hsm_span;
 mod leases;
 mod model;
 mod mount_logs;

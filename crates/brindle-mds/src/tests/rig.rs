@@ -41,6 +41,9 @@ pub const RW: Access = Access { read: true, write: true, truncate: false, execut
 pub const RO: Access = Access { read: true, write: false, truncate: false, execute: false };
 pub const WO: Access = Access { read: false, write: true, truncate: false, execute: false };
 
+/// Longer files are divided over agents.
+pub const DIVIDE_ABOVE_BYTES: u64 = 12 << 20;
+
 /// Clients that answer from a list; everything they are asked is written down.
 #[derive(Default)]
 pub struct Clients {
@@ -510,8 +513,12 @@ impl Rig {
 
 async fn open(seams: &Seams, clients: &Arc<Clients>, calls: &Arc<FakeOsts>) -> Result<Arc<Mdt>> {
     let nid = "127.0.0.1:0".parse().expect("address");
-    let config =
-        Config { lease_ms: 200, changelog_bytes_max: CHANGELOG_BYTES_MAX, ..Config::new(DIR, nid, "mds1") };
+    let config = Config {
+        lease_ms: 200,
+        changelog_bytes_max: CHANGELOG_BYTES_MAX,
+        divide_above_bytes: DIVIDE_ABOVE_BYTES,
+        ..Config::new(DIR, nid, "mds1")
+    };
     let osts = Osts::new(seams.clone(), Arc::new(calls.clone()));
     for index in 0..OSTS {
         let candidate =

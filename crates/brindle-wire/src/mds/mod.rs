@@ -10,6 +10,7 @@ pub mod fences;
 pub mod fsync;
 pub mod getattr;
 pub mod hsm;
+pub mod hsm_span;
 pub mod inline;
 pub mod invalidate;
 pub mod link;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use brindle_admin::hsm::{self, AgentView, BacklogView, HsmActionView};
+use brindle_admin::hsm::{self, AgentView, BacklogView, DividedView, HsmActionView, ShareView};
 pub use brindle_admin::hsm::{HsmListView, HsmStatusView};
 use brindle_types::Result;
 use brindle_types::units::format_bytes;
@@ -62,6 +62,26 @@ fn show_backlog(lines: &[BacklogView]) {
     }
 }
 
+/// Long files under way, with the share of each agent.
+fn show_divided(files: &[DividedView]) {
+    let rows: Vec<Vec<String>> = files
+        .iter()
+        .filter(|file| file.is_running)
+        .flat_map(|file| {
+            let row = |share: &ShareView| {
+                let percent = (share.moved_bytes * 100).checked_div(file.size_bytes).unwrap_or(0);
+                let moved = format!("{} ({percent}%)", format_bytes(share.moved_bytes));
+                let size = format_bytes(file.size_bytes);
+                vec![file.fid.clone(), file.action.clone(), size, share.host.clone(), moved]
+            };
+            file.shares.iter().map(row)
+        })
+        .collect();
+    if !rows.is_empty() {
+        println!("{}", table(&["DIVIDED FILE", "ACTION", "SIZE", "AGENT", "COPIED"], rows));
+    }
+}
+
 /// Runs `brindle hsm status`.
 pub fn status(args: &StatusArgs) -> Result<Done> {
     let place = one(&args.place)?;
@@ -92,6 +112,7 @@ pub fn status(args: &StatusArgs) -> Result<Done> {
             let rows = mdt.agents.iter().map(row).collect();
             println!("{}", table(&["AGENT", "ARCHIVE", "CURRENT", "OK", "ERRORS"], rows));
         }
+        show_divided(&mdt.divided);
         for failed in &mdt.failed {
             let why = failed.error.as_deref().unwrap_or_default();
             println!("failed: {} {}: {why}", failed.action, failed.fid);

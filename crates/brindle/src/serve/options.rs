@@ -11,6 +11,8 @@ use brindle_auth::Modes;
 use brindle_host::enrolment::{CONF_DIR, SERVE_FILE};
 use brindle_layout::{HIGH_WATER_PERCENT_DEFAULT, HIGH_WATER_PERCENT_RANGE};
 use brindle_net::fair::FairShare;
+use brindle_types::hsm::DIVIDE_ABOVE_BYTES_DEFAULT;
+use brindle_types::units::parse_bytes;
 use brindle_types::{Code, Fault, Result};
 use clap::parser::ValueSource;
 use clap::{Args as _, FromArgMatches};
@@ -94,6 +96,9 @@ pub struct Options {
     /// Seconds for which an MDT lets a write wait for somebody to add room, where all OSTs are full
     #[arg(long, env = "BRINDLE_ROOM_WAIT", value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(0..=ROOM_WAIT_MAX_S), default_value_t = 0)]
     pub room_wait: u64,
+    /// An MDT divides files that are longer over all agents of their archive, such as 1GiB. Shorter ones are copied by one agent each
+    #[arg(long, env = "BRINDLE_HSM_DIVIDE_ABOVE", value_name = "SIZE", value_parser = parse_bytes, default_value_t = DIVIDE_ABOVE_BYTES_DEFAULT)]
+    pub hsm_divide_above: u64,
     /// Requests of jobs that an MDT or OST serves at once; when there are more, jobs take turns. 'auto' for 8 (MDT) and 16 (OST), 'off' to serve
     /// requests as they come
     #[arg(long, env = "BRINDLE_FAIR_SHARE", value_name = "REQUESTS", value_parser = crate::format::parse::<FairShare>, default_value_t = FairShare::Auto)]
@@ -315,6 +320,7 @@ impl Options {
             ("log", self.log.as_ref().map(|l| l.display().to_string()).unwrap_or_default()),
             ("high-water", self.high_water.to_string()),
             ("room-wait", self.room_wait.to_string()),
+            ("hsm-divide-above", self.hsm_divide_above.to_string()),
             ("fair-share", self.fair_share.to_string()),
             ("fence", self.fence.as_ref().map(|path| path.display().to_string()).unwrap_or_default()),
             ("failback-after", self.failback_after.map(|s| s.to_string()).unwrap_or_default()),

@@ -18,7 +18,7 @@ mod upload;
 
 pub use self::found::{Copies, Listed, Listing};
 pub use self::place::{BucketLocation, Credentials, REGION_DEFAULT, bucket_and_prefix};
-pub use self::upload::Upload;
+pub use self::upload::{Part, Upload};
 
 use std::fmt;
 use std::sync::Arc;
@@ -170,6 +170,16 @@ impl Bucket {
     /// Begins a copy of so many bytes.
     pub async fn begin(&self, name: CopyName, size_bytes: u64) -> Result<Upload> {
         Upload::begin(self.clone(), name, size_bytes).await
+    }
+
+    /// Begins a copy that several agents upload. Returns the name of the upload, too.
+    pub async fn begin_divided(&self, name: CopyName) -> Result<(Upload, String)> {
+        Upload::begin_divided(self.clone(), name).await
+    }
+
+    /// Begins a part of an upload.
+    pub fn open_part(&self, name: CopyName, upload: &str, number: u32) -> Part {
+        Part::new(self.clone(), &name, upload, number)
     }
 
     /// Removes copies by earlier attempts than this one.

@@ -1,6 +1,7 @@
 //! Writing a copy: one object for a small file, an upload in parts for a long one, with a constant number of them in memory.
 
 use bytes::Bytes;
+use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path;
 use object_store::{ObjectStoreExt, PutPayloadMut, WriteMultipart};
 
@@ -26,6 +27,11 @@ pub struct Upload {
 enum State {
     Small(PutPayloadMut),
     Parts(WriteMultipart),
+    /// Several agents send the parts; their names, once all are there.
+    Divided {
+        id: String,
+        parts: Vec<String>,
+    },
     /// The bytes, and perhaps the manifest, are in the bucket.
     Stored,
 }
@@ -70,6 +76,22 @@ impl Upload {
         Ok(Upload { bucket, name, state, parts_at_once })
     }
 
+    /// Begins a copy whose parts several agents send. Returns the name of the upload, too.
+    pub(super) async fn begin_divided(bucket: Bucket, name: CopyName) -> Result<(Upload, String)> {
+        let key = bucket.key(&name, DATA);
+        let begun = MultipartStore::create_multipart(&*bucket.store, &key).await;
+        let id = begun.map_err(|e| bucket.failed("cannot make a copy in the archive:", &key, &e))?;
+        let state = State::Divided { id: id.clone(), parts: Vec::new() };
+        Ok((Upload { bucket, name, state, parts_at_once: 1 }, id))
+    }
+
+    /// Takes the names of all parts, in order.
+    pub fn has_parts(&mut self, all: Vec<String>) {
+        if let State::Divided { parts, .. } = &mut self.state {
+            *parts = all;
+        }
+    }
+
     /// Takes the next bytes.
     pub async fn write(&mut self, bytes: Bytes) -> Result<()> {
         match &mut self.state {
@@ -80,7 +102,9 @@ impl Upload {
                 }
                 parts.put(bytes);
             }
-            State::Stored => return Err(Fault::new(Code::Bug).why("bytes behind the end of a copy")),
+            State::Divided { .. } | State::Stored => {
+                return Err(Fault::new(Code::Bug).why("bytes behind the end of a copy"));
+            }
         }
         Ok(())
     }
@@ -91,6 +115,16 @@ impl Upload {
         let stored = match std::mem::replace(&mut self.state, State::Stored) {
             State::Small(bytes) => self.bucket.store.put(&key, bytes.freeze()).await.map(drop),
             State::Parts(parts) => parts.finish().await.map(drop),
+            State::Divided { id, parts } => {
+                let parts: Vec<_> = parts.into_iter().map(|content_id| PartId { content_id }).collect();
+                let completed = self.bucket.store.complete_multipart(&key, &id, parts.clone()).await;
+                if completed.is_err() {
+                    // The upload goes on, as far as this agent knows: it may be given up.
+                    let parts = parts.into_iter().map(|part| part.content_id).collect();
+                    self.state = State::Divided { id, parts };
+                }
+                completed.map(drop)
+            }
             State::Stored => Ok(()),
         };
         stored.map_err(|e| failed(&self.bucket, &key, &e))?;
@@ -112,11 +146,46 @@ impl Upload {
                 let aborted = parts.abort().await;
                 aborted.map_err(|e| bucket.failed("cannot give up an upload", &key, &e))
             }
+            State::Divided { id, .. } => {
+                let key = bucket.key(&name, DATA);
+                let aborted = bucket.store.abort_multipart(&key, &id).await;
+                aborted.map_err(|e| bucket.failed("cannot give up an upload", &key, &e))
+            }
             State::Stored => bucket.remove_one(&name).await,
         };
         if let Err(fault) = removed {
             tracing::warn!(%fault, "a copy that does not count is left; the next one removes it");
         }
+    }
+}
+
+/// A part of an upload that this agent or another one has begun.
+pub struct Part {
+    bucket: Bucket,
+    key: Path,
+    upload: String,
+    number: u32,
+    bytes: PutPayloadMut,
+}
+
+impl Part {
+    pub(super) fn new(bucket: Bucket, name: &CopyName, upload: &str, number: u32) -> Part {
+        let key = bucket.key(name, DATA);
+        Part { bucket, key, upload: upload.to_owned(), number, bytes: PutPayloadMut::new() }
+    }
+
+    /// Takes the next bytes.
+    pub fn write(&mut self, bytes: Bytes) {
+        self.bytes.push(bytes);
+    }
+
+    /// Sends the part. Returns its name.
+    pub async fn finish(self) -> Result<String> {
+        let Part { bucket, key, upload, number, bytes } = self;
+        let number = usize::try_from(number)
+            .map_err(|_| Fault::new(Code::InvalidArgument).why("no upload has so many parts"))?;
+        let put = bucket.store.put_part(&key, &upload, number, bytes.freeze()).await;
+        put.map(|part| part.content_id).map_err(|e| failed(&bucket, &key, &e))
     }
 }
 
