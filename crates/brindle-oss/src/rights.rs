@@ -183,9 +183,8 @@ fn needs(op: Op, body: &[u8]) -> Result<Needs> {
         Op::HsmProgress | Op::HsmDone | Op::HsmInfo | Op::HsmSwitch | Op::HsmBacklog => return refused(op),
         Op::PolicyScan | Op::PolicyRemove | Op::HsmImport => return refused(op),
         Op::HsmOpen | Op::HsmRead | Op::HsmExtents => return refused(op),
-        Op::MemberAttach | Op::MemberLease | Op::MemberAppend | Op::MemberSync | Op::MemberFill => {
-            return refused(op);
-        }
+        Op::MemberAttach | Op::MemberLease | Op::MemberAppend => return refused(op),
+        Op::MemberSync | Op::MemberFill => return refused(op),
         Op::MdtLogLines | Op::OstLogLines | Op::MgsLogLines | Op::LogLinesNotice => return refused(op),
         Op::ListMounts | Op::MountLogLines | Op::MdtTrace | Op::OstTrace => return refused(op),
         Op::MdtUsage | Op::MdtLogLevel | Op::OstUsage | Op::OstLogLevel | Op::MgsLogLevel => {
