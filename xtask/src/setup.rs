@@ -62,6 +62,7 @@ const TOOLS: &[Tool] = &[
         targets: &["test", "soak"],
     },
     Tool { probe: &["iperf3", "--version"], packages: &["iperf3"], targets: &["seeds"] },
+    Tool { probe: &["/usr/sbin/smartctl", "--version"], packages: &["smartmontools"], targets: &["test"] },
     Tool { probe: &["gzip", "--version"], packages: &["gzip"], targets: &["test"] },
     Tool { probe: &["ip", "-V"], packages: &["iproute2"], targets: &["test", "soak", "peers", "seeds"] },
     Tool {

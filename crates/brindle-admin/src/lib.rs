@@ -35,6 +35,7 @@ pub mod logs;
 pub mod mdt_backup;
 pub mod migrate;
 pub mod mount;
+pub mod mount_levels;
 pub mod moving;
 pub mod nearest;
 pub mod nodemaps;

@@ -20,9 +20,12 @@ use crate::servers::Servers;
 use crate::trace::plain;
 
 /// Servers, or mounts, that are asked at once.
-const ASKED_AT_ONCE: usize = 16;
+pub(crate) const ASKED_AT_ONCE: usize = 16;
 /// Most mounts that are asked.
 pub const MOUNTS_ASKED_MAX: usize = 1024;
+
+/// The orchestrator of burst buffers in lines of logs.
+pub const ORCHESTRATOR: &str = "burst buffers";
 
 /// Choice of lines.
 #[derive(Clone, Debug)]
@@ -67,7 +70,7 @@ pub struct LineView {
     pub host: String,
     /// Targets of the process; none of a mount.
     pub targets: Vec<String>,
-    /// Mount point of the process, or what it is: `agent of /archive`, `manager`; empty of a server.
+    /// Mount point of the process, or what it is: `agent of /archive`, `burst buffers`, `manager`; empty of a server.
     pub mount: String,
     /// `error`, `warn`, `info`, `debug` or `trace`.
     pub level: String,
@@ -175,15 +178,20 @@ pub async fn read(
 pub fn own(name: &str, host: &str, query: &Query) -> Result<LogView> {
     let Query { severity, text, lines_max } = query.clone();
     let answer = log_lines::handle(&LogLinesReq { after: 0, lines_max, severity, text })?;
+    Ok(of_process(host, name, answer, 0))
+}
+
+/// Lines behind number `from` that a process without targets has told; `name` is what it is, for example `manager`.
+pub fn of_process(host: &str, name: &str, answer: LogLinesResp, from: u64) -> LogView {
     let process = Process { host: host.to_owned(), targets: Vec::new(), mount: name.to_owned(), answer };
-    Ok(LogView { lines: process.lines(0).collect(), left_out: process.left_out(0), troubles: Vec::new() })
+    LogView { lines: process.lines(from).collect(), left_out: process.left_out(from), troubles: Vec::new() }
 }
 
 /// Mounts, agents and engines of policies that have sessions.
 #[derive(Debug, Default)]
 pub struct Mounts {
     /// Each with its MDT.
-    entries: Vec<(TargetId, MountEntry)>,
+    pub(crate) entries: Vec<(TargetId, MountEntry)>,
     /// MDTs that did not tell.
     troubles: Vec<TroubleView>,
 }
@@ -192,6 +200,11 @@ impl Mounts {
     /// Whether there are none, as far as all MDTs have told.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty() && self.troubles.is_empty()
+    }
+
+    /// MDTs that did not tell their mounts.
+    pub fn troubles(&self) -> &[TroubleView] {
+        &self.troubles
     }
 }
 
@@ -335,7 +348,7 @@ async fn ask(
 }
 
 /// A fault in one line.
-pub(crate) fn why(fault: &Fault) -> String {
+pub fn why(fault: &Fault) -> String {
     let mut words = vec![format!("{} {}", fault.what, fault.subject).trim().to_owned()];
     words.extend(fault.why.iter().map(ToString::to_string));
     words.retain(|word| !word.is_empty());

@@ -8,9 +8,10 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use brindle_net::NotifyHandler;
 use brindle_stdx::{BoxFuture, planted};
-use brindle_targets::log_lines;
+use brindle_targets::{log_level, log_lines};
 use brindle_types::{Code, Fault, Ino};
 use brindle_wire::frame::{Frame, decode_body, encode_body};
+use brindle_wire::log_level::LogLevelNotice;
 use brindle_wire::log_lines::LogLinesNotice;
 use brindle_wire::notify::{
     ClosedAck, ClosedNotice, InvalidateAck, InvalidateNotice, LayoutAck, LayoutNotice, LeaseAck, LeaseNotice,
@@ -115,6 +116,11 @@ impl Client {
                 let notice: LogLinesNotice = decode_body(&frame.body)?;
                 let lines = log_lines::handle(&notice.0)?;
                 Ok(ack(frame, &notice, lines))
+            }
+            Some(Op::LogLevelNotice) => {
+                let notice: LogLevelNotice = decode_body(&frame.body)?;
+                let level = log_level::change(&notice.by, "", &notice.level)?;
+                Ok(ack(frame, &notice, level))
             }
             Some(Op::SessionEndNotice) => {
                 let notice: SessionEndNotice = decode_body(&frame.body)?;

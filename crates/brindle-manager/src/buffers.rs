@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use brindle_admin::logs::{LogView, Query};
 use brindle_bb::{Buffer, Pool};
-use brindle_host::bb::POOL_DEFAULT;
 use brindle_host::bb::protocol::{self, NodeState, Reply, Request, unexpected};
 use brindle_host::bb::view::{BrickPoolView, BufferView};
+use brindle_host::bb::{POOL_DEFAULT, logs};
 use brindle_types::units::format_bytes;
 use brindle_types::{Code, Fault, Result};
 use schemars::JsonSchema;
@@ -19,6 +20,9 @@ use crate::plan::{PlanView, capital, quoted};
 
 /// Longest time for the orchestrator to report its state.
 const TOLD_LIMIT: Duration = Duration::from_secs(5);
+
+/// Longest time for the orchestrator and its agents to tell their logs.
+const LOGS_LIMIT: Duration = Duration::from_secs(30);
 
 /// Requests that wait until something is done.
 const DOING_MAX: usize = 16;
@@ -103,18 +107,18 @@ impl Orchestrator {
         Orchestrator { socket, telling: Arc::default(), doing: Arc::new(Semaphore::new(DOING_MAX)) }
     }
 
-    fn silent(&self) -> Fault {
+    fn silent(&self, limit: Duration) -> Fault {
         Fault::new(Code::NoOrchestrator)
             .what("no answer from the orchestrator of burst buffers at")
             .subject(self.socket.display().to_string())
-            .why(format!("it was silent for {} s", TOLD_LIMIT.as_secs()))
+            .why(format!("it was silent for {} s", limit.as_secs()))
             .next("read its log; what it had begun goes on when it runs again")
     }
 
     /// Asks the orchestrator on a thread that may wait. If the future is dropped, the thread goes on to the end of its wait.
     async fn told(&self) -> Result<BufferAnswers> {
         let held = self.telling.clone().lock_owned();
-        let held = tokio::time::timeout(TOLD_LIMIT, held).await.map_err(|_| self.silent())?;
+        let held = tokio::time::timeout(TOLD_LIMIT, held).await.map_err(|_| self.silent(TOLD_LIMIT))?;
         let socket = self.socket.clone();
         let asking = tokio::task::spawn_blocking(move || {
             let _held = held;
@@ -131,7 +135,7 @@ impl Orchestrator {
                 other => Err(unexpected(&other)),
             }
         });
-        let asked = tokio::time::timeout(TOLD_LIMIT, asking).await.map_err(|_| self.silent())?;
+        let asked = tokio::time::timeout(TOLD_LIMIT, asking).await.map_err(|_| self.silent(TOLD_LIMIT))?;
         asked.map_err(|e| Fault::new(Code::Bug).why(e.to_string()))?
     }
 
@@ -237,15 +241,36 @@ impl Orchestrator {
         self.ask_for(asked.request(named)).await
     }
 
+    /// Whether an orchestrator has been started on this host.
+    pub fn is_here(&self) -> bool {
+        self.socket.exists()
+    }
+
+    /// Lines of the logs of the orchestrator and its agents; of one host, if that is not empty.
+    pub async fn logs(&self, host: &str, query: &Query) -> Result<LogView> {
+        let permit = self.doing.clone().try_acquire_owned().map_err(|_| self.too_many())?;
+        let (socket, host, query) = (self.socket.clone(), host.to_owned(), query.clone());
+        let asking = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            let mut processes = logs::processes(&socket)?;
+            processes.retain(|process| host.is_empty() || process.host == host);
+            Ok(logs::read(&socket, &processes, &query, &mut logs::Read::default()))
+        });
+        let asked = tokio::time::timeout(LOGS_LIMIT, asking).await.map_err(|_| self.silent(LOGS_LIMIT))?;
+        asked.map_err(|e| Fault::new(Code::Bug).why(e.to_string()))?
+    }
+
+    fn too_many(&self) -> Fault {
+        Fault::new(Code::ManagerBusy)
+            .what("cannot ask the orchestrator of burst buffers at")
+            .subject(self.socket.display().to_string())
+            .why(format!("{DOING_MAX} requests wait for it, with those of tasks that were given up"))
+            .data("nothing was changed")
+    }
+
     async fn ask_for(&self, request: Request) -> Result<String> {
         let socket = self.socket.clone();
-        let permit = self.doing.clone().try_acquire_owned().map_err(|_| {
-            Fault::new(Code::ManagerBusy)
-                .what("cannot ask the orchestrator of burst buffers at")
-                .subject(self.socket.display().to_string())
-                .why(format!("{DOING_MAX} requests wait for it, with those of tasks that were given up"))
-                .data("nothing was changed")
-        })?;
+        let permit = self.doing.clone().try_acquire_owned().map_err(|_| self.too_many())?;
         let asking = tokio::task::spawn_blocking(move || {
             let _permit = permit;
             ask(&socket, &request)

@@ -588,6 +588,8 @@ async fn what_is_asked_of_tiering_buffers_and_quotas_must_make_sense() {
     assert_eq!(code(&post("quotas/everybody", json!({ "dry_run": true })).await), (404, "E5048"));
     let silent = desk.ask(Some(&ada), Method::GET, "/api/v1/buffers", json!({})).await;
     assert_eq!(code(&silent), (503, "E7008"));
+    let silent = post("logs", json!({ "level": "warn", "of": "buffers" })).await;
+    assert_eq!(code(&silent), (503, "E7008"), "no orchestrator has been started here");
     let (status, engine) = desk.ask(Some(&ada), Method::GET, "/api/v1/policies", json!({})).await;
     assert_eq!((status, engine["is_running"].as_bool()), (StatusCode::OK, Some(false)), "{engine}");
     assert!(engine["start"].as_str().unwrap().starts_with("brindle policy run --state "), "{engine}");

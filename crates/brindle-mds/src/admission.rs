@@ -172,6 +172,7 @@ impl Request<'_> {
             Op::RecallNotice | Op::InvalidateNotice | Op::LayoutNotice | Op::ReportNotice => refused(op),
             Op::SessionEndNotice | Op::SettleNotice | Op::LeaseNotice | Op::ClosedNotice => refused(op),
             Op::NodeRegister | Op::NodeOrder | Op::NodeSlices => refused(op),
+            Op::MountLogLevel | Op::LogLevelNotice | Op::NodeLogLines | Op::NodeLogLevel => refused(op),
             Op::WatchDurability | Op::ChangeDurability => refused(op),
         }
     }

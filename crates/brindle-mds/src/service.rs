@@ -126,6 +126,11 @@ impl MdsService {
             Op::MountLogLines => {
                 encode_body(&Ok::<_, Fault>(mount_logs::handle_lines(&self.mdt, decode_body(body)?).await?))
             }
+            Op::MountLogLevel => {
+                let by = format!("{} at {}", conn.principal(), conn.peer());
+                let asked = mount_logs::handle_level(&self.mdt, decode_body(body)?, by).await?;
+                encode_body(&Ok::<_, Fault>(asked))
+            }
             Op::MdtScrub => {
                 let MdtScrubReq(ScrubReq { order }) = decode_body(body)?;
                 encode_body(&Ok::<_, Fault>(scrub::order(&self.mdt, order).await?))

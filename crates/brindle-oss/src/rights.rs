@@ -183,9 +183,8 @@ fn needs(op: Op, body: &[u8]) -> Result<Needs> {
         Op::HsmProgress | Op::HsmDone | Op::HsmInfo | Op::HsmSwitch | Op::HsmBacklog => return refused(op),
         Op::PolicyScan | Op::PolicyRemove | Op::HsmImport | Op::HsmSpanDone => return refused(op),
         Op::HsmOpen | Op::HsmRead | Op::HsmExtents | Op::HsmDivide | Op::HsmSpanTake => return refused(op),
-        Op::MemberAttach | Op::MemberLease | Op::MemberAppend | Op::MemberSync | Op::MemberFill => {
-            return refused(op);
-        }
+        Op::MemberAttach | Op::MemberLease | Op::MemberAppend => return refused(op),
+        Op::MemberSync | Op::MemberFill => return refused(op),
         Op::MdtLogLines | Op::OstLogLines | Op::MgsLogLines | Op::LogLinesNotice => return refused(op),
         Op::ListMounts | Op::MountLogLines | Op::MdtTrace | Op::OstTrace => return refused(op),
         Op::MdtUsage | Op::MdtLogLevel | Op::OstUsage | Op::OstLogLevel | Op::MgsLogLevel => {
@@ -208,6 +207,7 @@ fn needs(op: Op, body: &[u8]) -> Result<Needs> {
         Op::RecallNotice | Op::InvalidateNotice | Op::LayoutNotice | Op::ReportNotice => return refused(op),
         Op::SessionEndNotice | Op::SettleNotice | Op::LeaseNotice | Op::ClosedNotice => return refused(op),
         Op::NodeRegister | Op::NodeOrder | Op::NodeSlices => return refused(op),
+        Op::MountLogLevel | Op::LogLevelNotice | Op::NodeLogLines | Op::NodeLogLevel => return refused(op),
     })
 }
 

@@ -1,12 +1,17 @@
-//! The level of the log of a server's process: the same answer at every kind of server.
+//! The level of the log of a process: the same answer of every kind of server, of mounts and of agents.
 
 use brindle_net::ServerConn;
 use brindle_telemetry::log;
 use brindle_types::{Code, Fault, Result};
 use brindle_wire::log_level::{LEVEL_BYTES_MAX, LogLevelReq, LogLevelResp};
 
-/// Tells the level, and changes it. All targets of the process have one log.
+/// Tells a caller the level, and changes it. All targets of the process have one log.
 pub fn handle(conn: &ServerConn, request: &LogLevelReq) -> Result<LogLevelResp> {
+    change(&conn.principal().to_string(), &conn.peer().to_string(), request)
+}
+
+/// Tells the level, and changes it. The log says who did: `by`, from the address `peer`, which may be empty.
+pub fn change(by: &str, peer: &str, request: &LogLevelReq) -> Result<LogLevelResp> {
     let before = log::level();
     let Some(level) = &request.level else { return Ok(LogLevelResp { level: before.clone(), before }) };
     let refused = |why: String| {
@@ -21,7 +26,6 @@ pub fn handle(conn: &ServerConn, request: &LogLevelReq) -> Result<LogLevelResp> 
         return Err(refused(format!("it has more than {LEVEL_BYTES_MAX} bytes")));
     }
     log::set_level(level).map_err(refused)?;
-    let by = conn.principal();
-    tracing::warn!(%by, peer = %conn.peer(), from = before, to = level, "the level of this log was changed");
+    tracing::warn!(by, peer, from = before, to = level, "the level of this log was changed");
     Ok(LogLevelResp { level: log::level(), before })
 }

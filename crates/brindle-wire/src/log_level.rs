@@ -1,5 +1,6 @@
-//! The level of a server's log, read and changed while it runs.
+//! The level of the log of a server, a mount or an agent, read and changed while its process runs.
 
+use brindle_types::SessionId;
 use serde::{Deserialize, Serialize};
 
 use crate::message;
@@ -7,7 +8,7 @@ use crate::message;
 /// Longest level or filter in bytes.
 pub const LEVEL_BYTES_MAX: usize = 256;
 
-/// Asks for the level of the log of a server's process, and changes it.
+/// Asks for the level of the log of a process, and changes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogLevelReq {
     /// The new level, or filter such as `warn,brindle_mds=debug`; `None` only asks.
@@ -37,3 +38,28 @@ message!(OstLogLevelReq => LogLevelResp, OstLogLevel);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MgsLogLevelReq(pub LogLevelReq);
 message!(MgsLogLevelReq => LogLevelResp, MgsLogLevel);
+
+/// Asks an MDT for the level of the log of a mount, or changes it. The MDT asks the mount over the mount's own connection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MountLogLevelReq {
+    /// Session of the mount.
+    pub session: SessionId,
+    /// The level.
+    pub level: LogLevelReq,
+}
+message!(MountLogLevelReq => LogLevelResp, MountLogLevel);
+
+/// [`LogLevelReq`] of an MDT to a mount.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogLevelNotice {
+    /// The level.
+    pub level: LogLevelReq,
+    /// Who asks, for the log of the mount.
+    pub by: String,
+}
+message!(LogLevelNotice => LogLevelResp, LogLevelNotice);
+
+/// [`LogLevelReq`] of the orchestrator of burst buffers to the agent of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeLogLevelReq(pub LogLevelReq);
+message!(NodeLogLevelReq => LogLevelResp, NodeLogLevel);

@@ -1,4 +1,4 @@
-//! The last lines of the log of a server or a mount, as its process keeps them in memory.
+//! The last lines of the log of a server, a mount or an agent, as its process keeps them in memory.
 
 use brindle_types::SessionId;
 use serde::{Deserialize, Serialize};
@@ -143,3 +143,8 @@ message!(MountLogLinesReq => LogLinesResp, MountLogLines);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogLinesNotice(pub LogLinesReq);
 message!(LogLinesNotice => LogLinesResp, LogLinesNotice);
+
+/// [`LogLinesReq`] of the orchestrator of burst buffers to the agent of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeLogLinesReq(pub LogLinesReq);
+message!(NodeLogLinesReq => LogLinesResp, NodeLogLines);

@@ -157,6 +157,7 @@ ops! {
     226 ListMounts "list_mounts" plain [Administrator];
     227 MountLogLines "mount_log_lines" plain [Administrator];
     228 MdtTrace "mdt_trace" plain [Administrator];
+    229 MountLogLevel "mount_log_level" plain [Administrator];
     230 SessionRights "session_rights" plain [Ost];
     240 MemberAttach "member_attach" plain [Mdt];
     241 MemberLease "member_lease" plain [Mdt];
@@ -251,8 +252,11 @@ ops! {
     506 LeaseNotice "lease_notice" plain [Mdt];
     507 ClosedNotice "closed_notice" plain [Mdt];
     509 LogLinesNotice "log_lines_notice" plain [Mdt];
+    510 LogLevelNotice "log_level_notice" plain [Mdt];
     // 600-619: between the orchestrator of burst buffers and the agents of compute nodes; no target serves them
     600 NodeRegister "node_register" plain [Client Agent];
     601 NodeOrder "node_order" plain [];
     602 NodeSlices "node_slices" plain [];
+    603 NodeLogLines "node_log_lines" plain [];
+    604 NodeLogLevel "node_log_level" plain [];
 }

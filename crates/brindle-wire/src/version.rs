@@ -24,7 +24,7 @@ pub const VERSIONS: &[(u16, &str)] = &[
     (
         3,
         "Servers tell the releases at the other ends of their connections, requests how long they waited at their senders and were on the \
-         network; mounts tell lines of their logs. Files that are being restored are opened, and read as far as they are here. MDTs take \
+         network; mounts and agents of burst buffers tell lines of their logs and change the levels of those. Files that are being restored are opened, and read as far as they are here. MDTs take \
          orders about their scrub, which members verify together, and spare hosts tell their room.",
     ),
 ];

@@ -12,6 +12,7 @@ use std::process::{Command as Program, Stdio};
 use std::sync::Arc;
 
 use brindle_admin::logs::{self, LineView};
+use brindle_host::bb;
 use brindle_host::cluster::Cluster;
 use brindle_manager::cluster::{At, Managed};
 use brindle_manager::live::{scrape, state};
@@ -23,6 +24,7 @@ use brindle_wire::log_lines::{self, Severity};
 
 use crate::admin::ask::servers;
 use crate::admin::place::{PlaceArgs, one};
+use crate::bb::SocketArg;
 use crate::exit::Done;
 use crate::format::runtime;
 use crate::manager::{DIR_DEFAULT, ShortMounts};
@@ -45,7 +47,7 @@ pub enum Command {
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  brindle support bundle --mgs mgs1 --port 9870\n  brindle support bundle --dir /tmp/b --with-names\n\
-                        Logs are those of this host, and the last lines of those of all servers and mounts. Names of files, addresses in messages and whatever else a message says are left out: of each line \
+                        Logs are those of this host, and the last lines of those of all servers and mounts, and of burst buffers if their orchestrator runs on this host. Names of files, addresses in messages and whatever else a message says are left out: of each line \
                         there is the time, the level, the part and the code. --with-names takes whole lines."
 )]
 pub struct BundleArgs {
@@ -66,6 +68,8 @@ pub struct BundleArgs {
     /// Directory of a manager on this host, for its alerts
     #[arg(long, value_name = "DIR", default_value = DIR_DEFAULT)]
     manager: PathBuf,
+    #[command(flatten)]
+    orchestrator: SocketArg,
 }
 
 /// Runs the command.
@@ -176,6 +180,7 @@ fn bundle(args: &BundleArgs) -> Result<Done> {
         }
         Err(fault) => bundle.note("the file system", fault),
     }
+    buffers_logs(&mut bundle, args)?;
     if logs.is_empty() {
         journal(&mut bundle, args.with_names)?;
     }
@@ -264,8 +269,7 @@ async fn servers_logs(bundle: &mut Bundle, args: &BundleArgs, managed: &Managed)
         }
     };
     let targets: Vec<TargetId> = map.targets.iter().map(|entry| entry.id).collect();
-    let query =
-        logs::Query { severity: Severity::Info, text: String::new(), lines_max: log_lines::LINES_MAX };
+    let query = all_lines();
     let view = logs::read(&managed.servers, &map, &targets, &query, &mut logs::Read::default()).await;
     for trouble in &view.troubles {
         bundle.note(&format!("the log of {}", trouble.target), &trouble.why);
@@ -283,6 +287,31 @@ async fn servers_logs(bundle: &mut Bundle, args: &BundleArgs, managed: &Managed)
         bundle.note(&format!("the log of {} on {}", trouble.target, trouble.host), &trouble.why);
     }
     bundle.add("logs/mounts.log", kept(&text(&view), args.with_names).as_bytes())
+}
+
+/// The last lines of the logs of the orchestrator of burst buffers and its agents, where one has been started on this host.
+fn buffers_logs(bundle: &mut Bundle, args: &BundleArgs) -> Result<()> {
+    let socket = args.orchestrator.path();
+    if !socket.exists() {
+        return Ok(());
+    }
+    let processes = match bb::logs::processes(&socket) {
+        Ok(processes) => processes,
+        Err(fault) => {
+            bundle.note("the logs of burst buffers", fault);
+            return Ok(());
+        }
+    };
+    let view = bb::logs::read(&socket, &processes, &all_lines(), &mut bb::logs::Read::default());
+    for trouble in &view.troubles {
+        bundle.note(&format!("the log of {} on {}", trouble.target, trouble.host), &trouble.why);
+    }
+    bundle.add("logs/burst-buffers.log", kept(&text(&view), args.with_names).as_bytes())
+}
+
+/// All lines that a process tells, from ordinary events on.
+fn all_lines() -> logs::Query {
+    logs::Query { severity: Severity::Info, text: String::new(), lines_max: log_lines::LINES_MAX }
 }
 
 /// Lines of logs in the form of our logs, with the host in front.

@@ -1,6 +1,7 @@
 //! Burst buffers whose compute nodes are other hosts: the orchestrator on one host, agents on two others, and a fourth host that has not
 //! joined.
 
+use std::collections::BTreeSet;
 use std::process::Child;
 
 use brindle_tests::cluster::{Cluster, binary};
@@ -13,6 +14,8 @@ use crate::enrolment::{brindle, done, end, join, serve};
 const ROOT: &str = "/run/brindle/jobs";
 /// The user of the jobs.
 const UID: u32 = 4711;
+/// The user of slurmctld.
+const SLURM_UID: u32 = 4712;
 
 struct Site {
     cluster: Cluster,
@@ -48,7 +51,7 @@ impl Site {
     fn orchestrate(&mut self, host: &str) {
         let program = binary().display().to_string();
         let script = format!(
-            "exec '{program}' bb serve --listen {host} --mount-root {ROOT} --log /var/lib/brindle/bb.log"
+            "exec '{program}' bb serve --listen {host} --mount-root {ROOT} --slurm-uid {SLURM_UID} --log /var/lib/brindle/bb.log"
         );
         self.children.push(start(&self.cluster, host, &script));
         until("orchestrating", || brindle(&self.cluster, host, "bb node list").ok());
@@ -135,6 +138,7 @@ impl Site {
 fn buffers_are_mounted_on_other_hosts_by_agents_that_may_die() {
     let mut site = Site::up("bb-hosts");
     site.strangers_are_refused();
+    site.logs_are_told_to_root_alone();
     site.job("7", "striped,private", "h2\\nh3\\n");
     let ran = site.pre_run("7");
     assert!(ran.ok(), "{ran}");
@@ -157,6 +161,7 @@ fn buffers_are_mounted_on_other_hosts_by_agents_that_may_die() {
     site.a_stranger_cannot_mount("7");
     // The agent of h3 dies. The agent's mounts go on; the job ends, and its buffer waits for h3 alone.
     site.kill_agent("h3");
+    site.an_agent_that_is_away_is_named();
     said(&site.cluster, "h3", &format!("echo more >> {at}/h3"));
     let post = brindle(&site.cluster, "h1", "dacctl post_run --token 7");
     assert!(!post.ok() && post.text.contains("waiting for node h3"), "{post}");
@@ -187,6 +192,69 @@ impl Site {
         assert!(!refused.ok() && refused.text.contains("E8010"), "{refused}");
         let refused = brindle(&self.cluster, "h4", "bb serve --listen h4");
         assert!(!refused.ok() && refused.text.contains("E8010"), "{refused}");
+    }
+
+    /// The orchestrator tells lines of its log and of its agents', changes their levels, and puts them into a bundle.
+    fn logs_are_told_to_root_alone(&self) {
+        let processes = |view: &serde_json::Value| -> BTreeSet<String> {
+            let word =
+                |line: &serde_json::Value| format!("{} {}", line["host"], line["mount"]).replace('"', "");
+            view["lines"].as_array().unwrap().iter().map(word).collect()
+        };
+        let all = ["h1 burst buffers", "h2 agent of burst buffers", "h3 agent of burst buffers"];
+        assert_eq!(processes(&self.json("log show --bb --level info")), all.map(str::to_owned).into());
+        assert_eq!(processes(&self.json("log show --bb h2 --level info")), [all[1].to_owned()].into());
+        let changed = done(&self.cluster, "h1", "log level --bb h2 debug");
+        assert_eq!(changed.trim(), "agent of burst buffers on h2: info -> debug");
+        let now = done(&self.cluster, "h1", "log level --bb all");
+        assert_eq!(
+            now.trim(),
+            "burst buffers on h1: info\nagent of burst buffers on h2: debug\nagent of burst buffers on h3: info"
+        );
+        let log = said(&self.cluster, "h2", "cat /var/lib/brindle/agent.log");
+        assert!(log.contains("\"the level of this log was changed\" by="), "{log}");
+        let found = done(&self.cluster, "h1", "log show --bb --text 'the LEVEL of this log'");
+        assert!(found.lines().count() == 1 && found.contains(" h2 "), "{found}");
+        for (words, why) in [
+            ("log level --bb h2 brindle=loud", "nothing was changed"),
+            ("log show --bb h9", "E7020"),
+            ("log show --bb h2 --mounts", "cannot be used with"),
+        ] {
+            let refused = brindle(&self.cluster, "h1", words);
+            assert!(!refused.ok() && refused.text.contains(why), "{words}: {refused}");
+        }
+        done(&self.cluster, "h1", "log level --bb h2 info");
+        // Without names in a bundle: the time, the level, the part and the code of each line.
+        let bundle = brindle(&self.cluster, "h1", "support bundle --to /run/brindle/b.tar.gz");
+        assert!([0, 7].contains(&bundle.code), "{bundle}");
+        let lines = "tar --to-stdout -xzf /run/brindle/b.tar.gz brindle-support/logs/burst-buffers.log";
+        let lines = said(&self.cluster, "h1", lines);
+        for host in ["h1", "h2", "h3"] {
+            assert!(lines.contains(&format!("host={host} ts=")), "{lines}");
+        }
+        assert!(!lines.contains("msg=") && !lines.contains("/var/lib"), "{lines}");
+        // Neither users nor the user of slurmctld, who may order buffers, read lines with names of users' files.
+        said(&self.cluster, "h1", &format!("cp '{}' /run/brindle/b", binary().display()));
+        for uid in [UID, SLURM_UID] {
+            for words in ["log show --bb", "log level --bb all debug"] {
+                let call =
+                    format!("setpriv --reuid={uid} --regid={uid} --clear-groups /run/brindle/b {words}");
+                let refused = sh(&self.cluster, "h1", &call);
+                assert!(!refused.ok() && refused.text.contains("only root "), "{words}: {refused}");
+                assert!(refused.stdout.is_empty(), "{words}: {refused}");
+            }
+        }
+    }
+
+    fn an_agent_that_is_away_is_named(&self) {
+        let shown = brindle(&self.cluster, "h1", "log show --bb --level info");
+        assert!(shown.code == 7 && shown.stdout.contains(" h2 "), "{shown}");
+        assert!(
+            shown.text.contains("agent of burst buffers on h3 tells nothing: its agent is away"),
+            "{shown}"
+        );
+        let level = brindle(&self.cluster, "h1", "log level --bb all");
+        assert!(level.code == 7 && level.stdout.lines().count() == 2, "{level}");
     }
 
     /// Without a certificate nothing is mounted; a host that has joined as a client gives no orders, and takes none.

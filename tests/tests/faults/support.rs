@@ -60,6 +60,19 @@ fn logs_get_another_level_and_bundles_keep_names_to_themselves() {
     let shown = show(&["--client", host, "--level", "info"]);
     assert!(shown.ok() && shown.stdout.lines().count() > 0, "{shown}");
     assert!(shown.stdout.lines().all(|line| line.contains(&format!(" {mount}: "))), "{shown}");
+    let changed = level(&["--mounts", host, "debug"]);
+    assert!(
+        changed.ok() && changed.stdout.trim() == format!("{mount} on {host}: info -> debug"),
+        "{changed}"
+    );
+    let wrong = level(&["--mounts", host, "brindle=loud"]);
+    assert!(!wrong.ok() && wrong.text.contains("data: nothing was changed"), "{wrong}");
+    let now = level(&["--mounts", "all"]);
+    assert!(now.ok() && now.stdout.trim() == format!("{mount} on {host}: debug"), "{now}");
+    let log = fs::read_to_string(cluster.process("client0").log).unwrap();
+    assert!(log.contains("\"the level of this log was changed\" by="), "{log}");
+    let unknown = level(&["--mounts", "no-such-host"]);
+    assert!(!unknown.ok() && unknown.text.contains("no mount has a session from host"), "{unknown}");
     let unknown = show(&["--client", "no-such-host"]);
     assert!(
         !unknown.ok() && unknown.text.contains("no mount has a session from host no-such-host"),
@@ -119,6 +132,10 @@ fn agents_tell_their_lines_to_administrators() {
     let of =
         |start: &str| lines.iter().filter(|line| line["mount"].as_str().unwrap().starts_with(start)).count();
     assert!(shown.ok() && of("agent of ") > 0 && of(&cluster.a().display().to_string()) > 0, "{shown}");
+    let level = cluster.brindle(&["log", "level", "--dir", &dir, "--mounts", "all", "debug"]);
+    assert!(level.ok() && level.stdout.lines().count() == 3, "{level}");
+    assert!(level.stdout.contains("agent of ") && level.stdout.contains("policy engine on "), "{level}");
+    assert!(level.stdout.lines().all(|line| line.ends_with(": info -> debug")), "{level}");
     // Without the MDT the lines of the other servers are shown.
     cluster.kill(&["mdt0"]);
     let without = cluster.brindle(&["log", "show", "--dir", &dir, "--mounts", "--level", "info"]);
@@ -129,12 +146,16 @@ fn agents_tell_their_lines_to_administrators() {
     let program = cluster.outside().join("brindle");
     fs::copy(brindle_tests::cluster::binary(), &program).unwrap();
     let mgs = cluster.process("mgs").socket();
-    let mut command = Command::new("setpriv");
-    command.args(["--reuid=64001", "--regid=64001", "--clear-groups"]).arg(&program);
-    let denied =
-        command.args(["log", "show", "--mgs", &mgs, "--mounts", "--level", "info"]).output().unwrap();
-    let said = String::from_utf8_lossy(&denied.stderr);
-    assert!(!denied.status.success() && said.contains("administrator"), "{said}");
-    assert!(denied.stdout.is_empty(), "nothing is shown");
+    for words in [
+        &["log", "show", "--mgs", &mgs, "--mounts", "--level", "info"][..],
+        &["log", "level", "--mgs", &mgs, "--mounts", "all", "error"],
+    ] {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=64001", "--regid=64001", "--clear-groups"]).arg(&program);
+        let denied = command.args(words).output().unwrap();
+        let said = String::from_utf8_lossy(&denied.stderr);
+        assert!(!denied.status.success() && said.contains("administrator"), "{said}");
+        assert!(denied.stdout.is_empty(), "nothing is shown");
+    }
     cluster.assert_sound();
 }

@@ -2,7 +2,8 @@
 //!
 //! A buffer is a cluster of its own ([`crate::cluster`]) whose targets lie in slices of bricks. [`protocol`] is how `dacctl` and
 //! `brindle bb` reach the orchestrator, [`store`] its state, [`orchestrator`] the locks and the loop around the state machine,
-//! [`actions`] what is done to processes and mounts, [`copy`] the process that copies files as the user of a job.
+//! [`actions`] what is done to processes and mounts, [`copy`] the process that copies files as the user of a job,
+//! [`logs`] what the orchestrator and its agents tell of their logs.
 //!
 //! Invariant: the stored row of a buffer names every resource of the buffer before the resource exists; the next start therefore finds
 //! all of them, whatever was killed.
@@ -13,6 +14,7 @@ mod brick;
 pub mod copy;
 mod elsewhere;
 mod job_lock;
+pub mod logs;
 mod mounting;
 pub mod node;
 pub mod orchestrator;

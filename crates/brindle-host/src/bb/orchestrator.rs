@@ -143,6 +143,8 @@ impl<'a> Orchestrator<'a> {
             Request::DrainBrick { pool, name, is_draining } => self.drain_brick(pool, name, *is_draining),
             Request::Nodes => Ok(Reply::Nodes(self.nodes()?)),
             Request::ForgetNode(node) => self.forget_node(node),
+            Request::LogLines { node, lines } => self.log_lines(node.as_deref(), lines),
+            Request::LogLevel { node, level } => self.log_level(node.as_deref(), level),
         }
     }
 

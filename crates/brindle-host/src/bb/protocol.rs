@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use brindle_bb::answer::{Instances, Pools, RealSize, Sessions};
 use brindle_bb::{Buffer, CreateRequest, JobRequest, Pool, Swap};
 use brindle_types::{Code, Fault, Result};
+use brindle_wire::log_level::{LogLevelReq, LogLevelResp};
+use brindle_wire::log_lines::{LogLinesReq, LogLinesResp};
 use serde::{Deserialize, Serialize};
 
 /// Where the orchestrator listens unless told otherwise.
@@ -109,6 +111,20 @@ pub enum Request {
     Nodes,
     /// A compute node is dead: nothing waits for it any longer.
     ForgetNode(String),
+    /// Lines of the log of the orchestrator, or of an agent.
+    LogLines {
+        /// Node of the agent; `None`: the orchestrator.
+        node: Option<String>,
+        /// The lines.
+        lines: LogLinesReq,
+    },
+    /// The level of the log of the orchestrator, or of an agent.
+    LogLevel {
+        /// Node of the agent; `None`: the orchestrator.
+        node: Option<String>,
+        /// The level.
+        level: LogLevelReq,
+    },
 }
 
 /// A request for a buffer.
@@ -218,6 +234,10 @@ pub enum Reply {
     Bricks(Vec<Pool>),
     /// Answer to `Nodes`.
     Nodes(Vec<NodeState>),
+    /// Answer to `LogLines`.
+    LogLines(LogLinesResp),
+    /// Answer to `LogLevel`.
+    LogLevel(LogLevelResp),
 }
 
 /// A compute node.

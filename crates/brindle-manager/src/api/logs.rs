@@ -1,8 +1,8 @@
-//! The logs of servers, of mounts and agents, and of the manager.
+//! The logs of servers, of mounts and agents, of burst buffers, and of the manager.
 
 use std::sync::Arc;
 
-use brindle_admin::logs::{self, LogView, Query, Read};
+use brindle_admin::logs::{self, LogView, Query, Read, TroubleView};
 use brindle_types::{Code, Fault, Result, TargetId};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -21,6 +21,8 @@ pub enum Of {
     Servers,
     /// Mounts, agents of tiering, engines of policies.
     Mounts,
+    /// The orchestrator of burst buffers on the manager's host, and its agents.
+    Buffers,
     /// The manager.
     Manager,
     /// All of them.
@@ -42,7 +44,7 @@ pub struct LogReq {
     /// Only lines of processes on this host; empty for all.
     #[serde(default)]
     pub host: String,
-    /// Processes: `servers`, `mounts` (with agents and policy engines), `manager` or `all`.
+    /// Processes: `servers`, `mounts` (with agents and policy engines), `buffers` (the orchestrator of burst buffers and its agents), `manager` or `all`.
     #[serde(default)]
     pub of: Of,
     /// Most lines of each process, the newest; 200 if not given.
@@ -65,10 +67,23 @@ pub async fn read(call: Arc<Call>, request: LogReq) -> Result<LogView> {
     if matches!(request.of, Of::Manager | Of::All) && is_meant(&here) {
         view.merge(logs::own(MANAGER, &here, &query)?);
     }
-    if request.of == Of::Manager {
+    let managed = &call.manager.managed;
+    let orchestrator = &managed.orchestrator;
+    if request.of == Of::Buffers {
+        view.merge(orchestrator.logs(&request.host, &query).await?);
+    } else if request.of == Of::All && orchestrator.is_here() {
+        match orchestrator.logs(&request.host, &query).await {
+            Ok(lines) => view.merge(lines),
+            // The lines of all others are shown.
+            Err(fault) => {
+                let (target, why) = (logs::ORCHESTRATOR.to_owned(), logs::why(&fault));
+                view.troubles.push(TroubleView { target, host: here, why });
+            }
+        }
+    }
+    if matches!(request.of, Of::Manager | Of::Buffers) {
         return Ok(view);
     }
-    let managed = &call.manager.managed;
     let (map, _) = managed.servers.map(&managed.place()?).await?;
     let read = &mut Read::default();
     if matches!(request.of, Of::Servers | Of::All) {

@@ -1,12 +1,14 @@
-//! list_mounts and mount_log_lines: programs with a session, and the last lines of their logs, for administrators.
+//! list_mounts, mount_log_lines and mount_log_level: programs with a session, the last lines of their logs and the levels of those, for
+//! administrators.
 //!
 //! A mount listens at no address. The MDT asks it over the connection of its session, and passes the answer on as it is.
 
 use std::ops::Bound;
 
 use brindle_types::{Code, Fault, Result, SessionId};
-use brindle_wire::Message as _;
+use brindle_wire::Message;
 use brindle_wire::frame::{decode_body, encode_body};
+use brindle_wire::log_level::{LogLevelNotice, LogLevelResp, MountLogLevelReq};
 use brindle_wire::log_lines::{
     ListMountsReq, ListMountsResp, LogLinesNotice, LogLinesResp, MOUNT_BYTES_MAX, MOUNTS_MAX, MountEntry,
     MountLogLinesReq,
@@ -48,9 +50,17 @@ fn cut(text: &str) -> String {
 
 /// Asks a mount for lines of its log.
 pub async fn handle_lines(mdt: &Mdt, request: MountLogLinesReq) -> Result<LogLinesResp> {
-    let MountLogLinesReq { session, lines } = request;
-    let body = encode_body(&LogLinesNotice(lines));
-    let asking = mdt.notifier().ask(session, LogLinesNotice::OP, body);
+    ask(mdt, request.session, &LogLinesNotice(request.lines)).await
+}
+
+/// Asks a mount for the level of its log, or has it changed; `by`: who asks.
+pub async fn handle_level(mdt: &Mdt, request: MountLogLevelReq, by: String) -> Result<LogLevelResp> {
+    ask(mdt, request.session, &LogLevelNotice { level: request.level, by }).await
+}
+
+/// Asks a mount over the connection of its session. A mount that does not answer keeps its session.
+async fn ask<M: Message>(mdt: &Mdt, session: SessionId, notice: &M) -> Result<M::Resp> {
+    let asking = mdt.notifier().ask(session, M::OP, encode_body(notice));
     let refused = |why: String| {
         Fault::new(Code::Disconnected)
             .what("cannot ask for the log of")
@@ -59,7 +69,7 @@ pub async fn handle_lines(mdt: &Mdt, request: MountLogLinesReq) -> Result<LogLin
             .data("nothing was changed")
     };
     match mdt.seams().timeout_ms(ANSWER_MS, asking).await {
-        Some(Ok(answer)) => decode_body::<Result<LogLinesResp>>(&answer)?,
+        Some(Ok(answer)) => decode_body::<Result<M::Resp>>(&answer)?,
         Some(Err(_)) => Err(refused("it is not connected".to_owned())),
         None => Err(refused(format!("it has not answered for {} s", ANSWER_MS / 1_000))),
     }

@@ -25,7 +25,7 @@ use crate::{admission, attrs};
 const GIVE_UP: Duration = Duration::from_millis(30);
 
 /// Operations that are answered in front of the dispatch: sessions, status, and members.
-const ELSEWHERE: [Op; 19] = [
+const ELSEWHERE: [Op; 20] = [
     Op::SessionOpen,
     Op::SessionClose,
     Op::TargetInfo,
@@ -34,6 +34,7 @@ const ELSEWHERE: [Op; 19] = [
     Op::MdtLogLines,
     Op::ListMounts,
     Op::MountLogLines,
+    Op::MountLogLevel,
     Op::MdtTrace,
     Op::MdtShares,
     Op::MemberAttach,

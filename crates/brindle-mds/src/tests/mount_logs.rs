@@ -2,6 +2,7 @@
 
 use brindle_types::{Code, Ino, SessionId};
 use brindle_wire::Op;
+use brindle_wire::log_level::{LogLevelReq, MountLogLevelReq};
 use brindle_wire::log_lines::{ListMountsReq, LogLinesReq, MountLogLinesReq, Severity};
 
 use super::rig::*;
@@ -28,6 +29,11 @@ fn mounts_are_listed_and_asked_for_their_lines() {
         assert_eq!((answer.process, answer.lines[0].number), (7, 6));
         assert_eq!(answer.lines[0].text, format!("a line of {B}"));
         assert_eq!(rig.clients.take_asked(), [(B, Op::LogLinesNotice, Ino(5))]);
+        let level = LogLevelReq { level: Some("debug".to_owned()) };
+        let asked_level = MountLogLevelReq { session: B, level };
+        let answer = mount_logs::handle_level(&rig.mdt, asked_level, "root".to_owned()).await;
+        let answer = answer.expect("answered");
+        assert_eq!((answer.level, answer.before), ("debug".to_owned(), B.to_string()));
         rig.clients.silent.lock().push(B);
         let fault = mount_logs::handle_lines(&rig.mdt, asked.clone()).await.expect_err("not connected");
         assert_eq!(fault.code, Code::Disconnected);

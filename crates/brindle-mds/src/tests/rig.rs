@@ -11,6 +11,7 @@ use brindle_stdx::{BoxFuture, Seams};
 use brindle_types::attr::Time;
 use brindle_types::{Attr, Code, Fault, Ino, ObjectId, Pair, Result, SessionId};
 use brindle_wire::frame::{Frame, Header, decode_body, decode_reply, encode_body};
+use brindle_wire::log_level::{LogLevelNotice, LogLevelResp};
 use brindle_wire::log_lines::{LogLine, LogLinesNotice, LogLinesResp};
 use brindle_wire::mds::Empty;
 use brindle_wire::mds::create::{CreateReq, CreateResp};
@@ -101,6 +102,11 @@ impl Notifier for Clients {
                     left_out: 0,
                     lines: vec![line],
                 };
+                return Box::pin(std::future::ready(Ok(encode_body(&Ok::<_, Fault>(answer)))));
+            }
+            Op::LogLevelNotice => {
+                let LogLevelNotice { level, by } = decode_body(&body).expect("decodes");
+                let answer = LogLevelResp { level: level.level.unwrap_or(by), before: session.to_string() };
                 return Box::pin(std::future::ready(Ok(encode_body(&Ok::<_, Fault>(answer)))));
             }
             other => panic!("{other:?} is no notice"),

@@ -17,6 +17,7 @@ use brindle_auth::{HostRole, Mode};
 use brindle_net::latch::Latch;
 use brindle_net::{CredentialSource, NotifyHandler, Peer, PeerConfig, TcpTransport};
 use brindle_stdx::{BoxFuture, Seams};
+use brindle_targets::{log_level, log_lines};
 use brindle_types::{Code, Fault, Nid, Result};
 use brindle_wire::Op;
 use brindle_wire::bb::{
@@ -24,6 +25,8 @@ use brindle_wire::bb::{
     SliceOrder,
 };
 use brindle_wire::frame::{Frame, Header, decode_body, decode_reply, encode_body};
+use brindle_wire::log_level::{LogLevelResp, NodeLogLevelReq};
+use brindle_wire::log_lines::{LogLinesResp, NodeLogLinesReq};
 use brindle_wire::version::PeerKind;
 use parking_lot::Mutex;
 use tokio::sync::{RwLock, oneshot};
@@ -385,6 +388,13 @@ impl NotifyHandler for Orders {
                 Some(Op::NodeSlices) => {
                     agent.ordered_slices(frame).await.map(|answer| encode_body(&Ok::<_, Fault>(answer)))
                 }
+                // Questions about the log are answered to any orchestrator of the cluster: who looks for a fault needs them.
+                Some(Op::NodeLogLines) => {
+                    log_lines_of(&frame).map(|answer| encode_body(&Ok::<_, Fault>(answer)))
+                }
+                Some(Op::NodeLogLevel) => {
+                    log_level_of(&frame).map(|answer| encode_body(&Ok::<_, Fault>(answer)))
+                }
                 _ => agent.ordered(frame).await.map(|answer| encode_body(&Ok::<_, Fault>(answer))),
             };
             match outcome {
@@ -434,6 +444,18 @@ impl Agent {
         })
         .await
     }
+}
+
+/// Lines of the log of this agent.
+fn log_lines_of(frame: &Frame) -> Result<LogLinesResp> {
+    let NodeLogLinesReq(request) = decode_body(&frame.body)?;
+    log_lines::handle(&request)
+}
+
+/// Level of the log of this agent.
+fn log_level_of(frame: &Frame) -> Result<LogLevelResp> {
+    let NodeLogLevelReq(request) = decode_body(&frame.body)?;
+    log_level::change("root of the orchestrator's host", "", &request)
 }
 
 /// Does work that waits for processes and for the kernel, on a thread of its own.

@@ -17,13 +17,13 @@ use brindle_net::{
 };
 use brindle_stdx::{BoxFuture, Seams};
 use brindle_types::{Code, Fault, Nid, Result};
-use brindle_wire::Op;
 use brindle_wire::bb::{
     NodeOrder, NodeOrderReq, NodeOrderResp, NodeRegisterReq, NodeRegisterResp, NodeSlicesReq, NodeSlicesResp,
     SliceOrder,
 };
 use brindle_wire::frame::{Frame, Header, decode_body, decode_reply, encode_body};
 use brindle_wire::principal::PrincipalKind;
+use brindle_wire::{Message, Op};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
@@ -51,6 +51,8 @@ const SERVE_LIMIT: Duration = Duration::from_secs(90);
 const LOOK_LIMIT: Duration = Duration::from_secs(30);
 /// Longest time for the word of how much is free: other buffers that grow by themselves wait behind it, and their writes wait 10 s.
 const FREE_LIMIT: Duration = Duration::from_secs(2);
+/// How long an agent may take to tell of its log.
+const LOG_LIMIT_MS: u64 = 3_000;
 /// Time between two looks whether a host that has an order is still there.
 const LOOK_EVERY_MS: u64 = 500;
 /// Registrations that wait to be looked at.
@@ -298,6 +300,37 @@ impl Hub {
                 }
                 None => {}
             }
+        }
+    }
+
+    /// Asks the agent of a node about its log.
+    pub(in crate::bb) fn ask_about_log<M: Message>(
+        &self,
+        host: &Host,
+        node: &str,
+        request: &M,
+    ) -> Result<M::Resp> {
+        let silent = |why: String| {
+            Fault::new(Code::NodeAway)
+                .what("cannot ask for the log of the agent of node")
+                .subject(node.to_owned())
+                .why(why)
+                .data("nothing was changed")
+                .next("read its log on the node: journalctl -u brindle-bb-agent")
+        };
+        if self.contact(node) != Contact::Up {
+            return Err(silent("its agent is not connected, or silent".to_owned()));
+        }
+        let conn = self.connection(node)?;
+        let header = Header { op: M::OP as u16, ..Header::default() };
+        let asked = conn.notify(Frame::new(header, encode_body(request)));
+        match host.wait(self.shared.seams.timeout_ms(LOG_LIMIT_MS, asked)) {
+            Some(Ok(reply)) => decode_reply(&reply).map_err(|fault: Fault| match fault.code {
+                Code::UnknownOp => fault.why("the release of its agent tells nothing of its log"),
+                _ => fault,
+            }),
+            Some(Err(_)) => Err(silent("its agent has gone before it answered".to_owned())),
+            None => Err(silent(format!("its agent has not answered for {} s", LOG_LIMIT_MS / 1000))),
         }
     }
 
