@@ -23,7 +23,7 @@ use std::sync::{Arc, Weak};
 use brindle_net::latch::Latch;
 use brindle_net::peer::NoNotifies;
 use brindle_net::{Peer, PeerConfig, Transport};
-use brindle_stdx::{Mono, Seams};
+use brindle_stdx::{Mono, Seams, planted};
 use brindle_types::{Code, Fault, Result, TargetId};
 use brindle_wire::Message;
 use brindle_wire::frame::{Frame, Header, decode_reply, encode_body};
@@ -284,6 +284,9 @@ impl SetMember {
 
     /// Completes when the lease that this member may have granted to a former primary has ended.
     pub async fn outlive_granted_lease(&self) {
+        if planted("set_serves_within_a_lease") {
+            return;
+        }
         let set = self.set();
         if set.primary == self.seat.host && self.seat.told().recorded_epoch >= set.epoch {
             // The present member was the primary of this epoch before, and had waited before it recorded the epoch.
@@ -370,6 +373,12 @@ impl SetMember {
                 self.replace(|links| links.retain(|now| !Arc::ptr_eq(now, link)));
                 return Ok(());
             }
+        }
+        if planted("set_put_out_is_not_stored") || planted("set_answers_before_the_swap") {
+            self.replace(|links| links.retain(|now| now.host != host));
+        }
+        if planted("set_put_out_is_not_stored") {
+            return Ok(());
         }
         let change = InSyncChange::Drop { host: host.to_owned() };
         let set = self.swap(change, |set| !set.is_in_sync(host)).await?;
