@@ -208,8 +208,17 @@ fn simulated(soak: &Soak<'_>, (what, log): (&str, &str), command: &str, at_once:
     soak.repeat(|number| {
         let seed = first + number * at_once;
         println!("    {what}, {at_once} seeds from {seed}");
-        let args =
-            ["run", "--release", "--quiet", "--package", "brindle-testkit", "--example", "sim", "--", command];
+        let args = [
+            "run",
+            "--release",
+            "--quiet",
+            "--package",
+            "brindle-testkit",
+            "--example",
+            "sim",
+            "--",
+            command,
+        ];
         let cargo = soak.cargo(&args).args([seed.to_string(), at_once.to_string()]);
         let done = cargo.limit_secs(SIM_RUN_SECS_MAX).run(&soak.log(&format!("{log}-{seed}.log")));
         Report::check(&format!("{log}::seeds-{seed}"), if done.ok() { Ok(()) } else { Err(done.explain()) })

@@ -1,4 +1,4 @@
-//! Replica sets of an MDT under faults, from seeds: a few fixed ones, and fresh ones (`BRINDLE_SET_SEEDS` says how many, `BRINDLE_SEED` where
+//! Replica sets of an MDT or an OST under faults, from seeds: a few fixed ones, and fresh ones (`BRINDLE_SET_SEEDS` says how many, `BRINDLE_SEED` where
 //! they start). The rules are those of `brindle_testkit::replicas`.
 #![allow(
     clippy::unwrap_used,
@@ -13,6 +13,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use brindle_testkit::replicas::{Menu, Plan, run};
 use brindle_testkit::run::Report;
+use brindle_types::Role;
 
 /// Fresh seeds of an ordinary `cargo test`: about half a minute of a processor. `BRINDLE_SET_SEEDS` asks for more or fewer.
 const FRESH_DEFAULT: u64 = 20;
@@ -55,8 +56,8 @@ fn hold(seeds: impl Iterator<Item = u64>) {
 
 #[test]
 fn a_set_without_faults_loses_nothing_and_its_members_are_equal() {
-    for members in [1, 2, 3] {
-        let report = run(1, &Plan { menu: Menu::Nothing, members, faults: 0, lines: 0 });
+    for (role, members) in [(Role::Mdt, 1), (Role::Mdt, 3), (Role::Ost, 2), (Role::Ost, 3)] {
+        let report = run(1, &Plan { menu: Menu::Nothing, role, members, faults: 0, lines: 0 });
         assert!(report.violations.is_empty(), "{}", show(&report));
     }
 }

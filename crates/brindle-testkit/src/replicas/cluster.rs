@@ -7,13 +7,13 @@ use brindle_auth::{Authority, ClusterId};
 use brindle_mgs::hosts::rows::{HostRow, TokenRow};
 use brindle_stdx::disk::replace_file;
 use brindle_targets::{Directory, Introduction, Plain};
-use brindle_types::{Code, Fault};
+use brindle_types::{Code, Fault, Role, TargetId};
 use brindle_wire::mgs::replica::{
     ChangeReplicasReq, MemberPhase, MemberPlace, MemberRole, ReplicaSetChange, ReplicaSetState,
 };
 use parking_lot::Mutex;
 
-use super::host::{SimHost, TARGET};
+use super::host::SimHost;
 use crate::cluster::{TARGET_DIR, fs_name, nid};
 use crate::sim::{NodeSeams, World};
 
@@ -23,6 +23,8 @@ const HOSTS: [&str; 3] = ["a", "b", "c"];
 pub const CLIENTS: [&str; 2] = ["c0", "c1"];
 /// Node of the MGS.
 pub const MGS: &str = "mgs";
+/// Node of the only MDT of a cluster whose OST has members.
+const MDT: &str = "mdt0";
 /// Longest time of formatting a target.
 const FORMAT_MS: u64 = 60_000;
 /// Pauses between tries and looks.
@@ -46,14 +48,16 @@ struct Running {
 #[derive(Clone)]
 pub struct SetCluster {
     world: World,
+    target: TargetId,
     members: usize,
     running: Arc<Mutex<Running>>,
 }
 
 impl SetCluster {
     /// Formats the MGT, and starts the MGS and the daemons.
-    pub fn new(seed: u64, members: usize) -> SetCluster {
-        let cluster = SetCluster { world: World::new(seed), members, running: Arc::default() };
+    pub fn new(seed: u64, role: Role, members: usize) -> SetCluster {
+        let target = TargetId { role, index: 0 };
+        let cluster = SetCluster { world: World::new(seed), target, members, running: Arc::default() };
         let node = cluster.world.node(MGS);
         for name in cluster.hosts() {
             let ppm = cluster.world.choose(2 * DRIFT_MAX_PPM) as i64 - DRIFT_MAX_PPM as i64;
@@ -62,6 +66,11 @@ impl SetCluster {
         }
         let formatted = cluster.world.run_until(FORMAT_MS, format(&node, &cluster.hosts()));
         formatted.expect("formatting ends").expect("an empty simulated disk can be formatted");
+        if role == Role::Ost {
+            let node = cluster.world.node(MDT);
+            let formatted = cluster.world.run_until(FORMAT_MS, format_mdt(&node));
+            formatted.expect("formatting ends").expect("an empty simulated disk can be formatted");
+        }
         for name in cluster.servers() {
             cluster.serve(&cluster.world.node(&name));
         }
@@ -73,6 +82,11 @@ impl SetCluster {
         &self.world
     }
 
+    /// The target that has members.
+    pub fn target(&self) -> TargetId {
+        self.target
+    }
+
     /// Hosts with a member.
     pub fn hosts(&self) -> Vec<String> {
         HOSTS[..self.members.max(2)].iter().map(|name| (*name).to_owned()).collect()
@@ -80,7 +94,9 @@ impl SetCluster {
 
     /// The MGS and the hosts.
     pub fn servers(&self) -> Vec<String> {
-        std::iter::once(MGS.to_owned()).chain(self.hosts()).collect()
+        // An OST needs an MDT, which has no other members.
+        let mdt = (self.target.role == Role::Ost).then(|| MDT.to_owned());
+        std::iter::once(MGS.to_owned()).chain(mdt).chain(self.hosts()).collect()
     }
 
     /// All nodes that faults meet.
@@ -119,6 +135,10 @@ impl SetCluster {
             let own = node.clone();
             return node.seams.spawn("mgs", async move { serve_mgs(&own).await });
         }
+        if node.name == MDT {
+            let own = node.clone();
+            return node.seams.spawn("mdt", async move { serve_mdt(&own).await });
+        }
         let host = SimHost::start(node);
         self.running.lock().hosts.insert(node.name.clone(), host);
     }
@@ -127,11 +147,15 @@ impl SetCluster {
     pub async fn make_set(&self) -> Result<(), Fault> {
         let place = |host: &String| MemberPlace { host: host.clone(), dir: TARGET_DIR.to_owned() };
         let places: Vec<MemberPlace> = self.hosts().iter().map(place).collect();
-        self.change(ReplicaSetChange::CreateMdt { index: Some(0), places }).await?;
+        self.change(match self.target.role {
+            Role::Ost => ReplicaSetChange::Create { index: Some(0), places },
+            Role::Mdt | Role::Mgt => ReplicaSetChange::CreateMdt { index: Some(0), places },
+        })
+        .await?;
         self.until_complete().await;
         // A set begins with two members.
         for host in self.hosts().into_iter().skip(self.members) {
-            self.change(ReplicaSetChange::Remove { target: TARGET, host }).await?;
+            self.change(ReplicaSetChange::Remove { target: self.target, host }).await?;
         }
         Ok(())
     }
@@ -152,6 +176,16 @@ impl SetCluster {
         directory.mgs().probe(&request).await.map(drop)
     }
 
+    /// Has a member in sync serve, as soon as the MGS has heard of it.
+    pub async fn promote(&self, host: &str) {
+        let seams = self.world.node("driver").seams;
+        let change = ReplicaSetChange::Promote { target: self.target, host: host.to_owned() };
+        while let Err(fault) = self.change(change.clone()).await {
+            tracing::info!("not promoted: {fault}");
+            seams.sleep_ms(AGAIN_MS).await;
+        }
+    }
+
     /// The newest set that a host knows.
     pub fn set(&self) -> Option<ReplicaSetState> {
         let sets = self.hosts().into_iter().filter_map(|name| self.host(&name)?.set());
@@ -162,6 +196,14 @@ impl SetCluster {
     pub async fn until_complete(&self) {
         let seams = self.world.node("driver").seams;
         while !self.is_complete() {
+            seams.sleep_ms(LOOK_MS).await;
+        }
+    }
+
+    /// Waits until a host serves, and every member is in sync.
+    pub async fn until_served_by(&self, host: &str) {
+        let seams = self.world.node("driver").seams;
+        while !self.is_complete() || self.set().is_none_or(|set| set.primary != host) {
             seams.sleep_ms(LOOK_MS).await;
         }
     }
@@ -189,7 +231,7 @@ impl SetCluster {
             format!("{name} {phase}")
         });
         let hosts: Vec<String> = hosts.collect();
-        format!("{}; {}; {}", set.unwrap_or_else(|| "no set".to_owned()), hosts.join("; "), TARGET)
+        format!("{}; {}; {}", set.unwrap_or_else(|| "no set".to_owned()), hosts.join("; "), self.target)
     }
 }
 
@@ -237,6 +279,28 @@ async fn serve_mgs(node: &NodeSeams) {
                 tracing::warn!("the MGS stopped itself: {fault}");
             }
             Err(fault) => tracing::warn!("the MGS cannot start: {fault}"),
+        }
+        node.seams.sleep_ms(AGAIN_MS).await;
+    }
+}
+
+async fn format_mdt(node: &NodeSeams) -> Result<(), Fault> {
+    let cannot = |e| Fault::io(Code::NotWritable, "cannot make", TARGET_DIR, &e);
+    node.seams.disk.create_dir_all(TARGET_DIR).map_err(cannot)?;
+    node.seams.disk.sync_dir("/").map_err(cannot)?;
+    brindle_mds::format(&node.seams, TARGET_DIR, fs_name(), 0, vec![nid(MGS)]).await.map(drop)
+}
+
+/// Runs the MDT for as long as its node lives.
+async fn serve_mdt(node: &NodeSeams) {
+    loop {
+        let config = brindle_mds::Config::new(TARGET_DIR, nid(MDT), MDT);
+        match brindle_mds::start(config, node.seams.clone(), node.transport.clone()).await {
+            Ok(handle) => {
+                let fault = handle.until_failed().await;
+                tracing::warn!("the MDT stopped itself: {fault}");
+            }
+            Err(fault) => tracing::warn!("the MDT cannot start: {fault}"),
         }
         node.seams.sleep_ms(AGAIN_MS).await;
     }

@@ -9,7 +9,6 @@ use parking_lot::Mutex;
 
 use super::Menu;
 use super::cluster::{CLIENTS, MGS, SetCluster};
-use super::host::TARGET;
 use crate::history::History;
 use crate::sim::{Crash, Direction, DiskOp};
 
@@ -234,7 +233,10 @@ impl Faults {
             return;
         }
         self.history.fault("an administrator promotes a member");
-        let change = ReplicaSetChange::Promote { target: TARGET, host: self.pick(&self.cluster.hosts()) };
+        let change = ReplicaSetChange::Promote {
+            target: self.cluster.target(),
+            host: self.pick(&self.cluster.hosts()),
+        };
         let cluster = self.cluster.clone();
         self.seams.spawn("faults.promote", async move {
             // A member that is not in sync is refused.

@@ -7,20 +7,16 @@ use std::sync::{Arc, Weak};
 use brindle_config::Superblock;
 use brindle_mds::replica::following::FollowerService;
 use brindle_mds::replica::{Follower, check_disk, follow, leads};
-use brindle_net::latch::Latch;
 use brindle_stdx::disk::OpenHow;
 use brindle_stdx::{Seams, watch};
 use brindle_targets::replica::Seat;
 use brindle_targets::{Directory, Introduction, OwnerLease, Plain};
-use brindle_types::{Code, Fault, Role, TargetId};
+use brindle_types::{Code, Fault, Role};
 use brindle_wire::mgs::replica::{KeepReplicasReq, MemberPhase, MemberReport, ReplicaSetState};
 use parking_lot::Mutex;
 
 use crate::cluster::{TARGET_DIR, fs_name, nid};
 use crate::sim::NodeSeams;
-
-/// The MDT that has members.
-pub const TARGET: TargetId = TargetId { role: Role::Mdt, index: 0 };
 
 /// Longest time that the MGS holds a request of a host with members.
 const KEEP_MS: u32 = 300;
@@ -38,8 +34,8 @@ const HANGS_MS: u64 = 5_000;
 /// An opening of the member as the primary.
 #[derive(Clone)]
 pub struct Opening {
-    /// Its term.
-    pub term: u32,
+    /// Its term, where the target has one for each opening.
+    pub term: Option<u32>,
     /// Its right to answer.
     pub lease: Arc<OwnerLease>,
 }
@@ -65,12 +61,15 @@ pub struct SimHost {
 enum Service {
     Primary(Box<brindle_mds::Handle>),
     Follower(Box<Follower>),
+    /// An OST, whatever its part.
+    Ost(Box<brindle_oss::Handle>),
 }
 
 /// What is left of a member, until nothing is.
 enum Remains {
     Primary(Weak<brindle_mds::mdt::Mdt>),
     Follower(Weak<FollowerService>),
+    Ost(Weak<brindle_oss::Oss>),
 }
 
 impl Service {
@@ -78,6 +77,7 @@ impl Service {
         match self {
             Service::Primary(handle) => handle.until_failed().await,
             Service::Follower(follower) => follower.until_failed().await,
+            Service::Ost(handle) => handle.until_failed().await,
         }
     }
 
@@ -86,10 +86,12 @@ impl Service {
         let remains = match &self {
             Service::Primary(handle) => Remains::Primary(Arc::downgrade(handle.mdt())),
             Service::Follower(follower) => Remains::Follower(Arc::downgrade(follower.service())),
+            Service::Ost(handle) => Remains::Ost(Arc::downgrade(handle.oss())),
         };
         let stopped = match self {
             Service::Primary(handle) => handle.close().await,
             Service::Follower(follower) => follower.stop().await,
+            Service::Ost(handle) => handle.close().await,
         };
         if let Err(fault) = stopped {
             tracing::warn!(code = %fault.code, "stopped with an error: {fault}");
@@ -98,6 +100,7 @@ impl Service {
             let count = match &remains {
                 Remains::Primary(mdt) => mdt.strong_count(),
                 Remains::Follower(service) => service.strong_count(),
+                Remains::Ost(oss) => oss.strong_count(),
             };
             if count == 0 {
                 return;
@@ -254,7 +257,33 @@ impl SimHost {
         let mut superblock =
             Superblock::new(fs_name(), set.target, vec![nid("mgs")], seams.wall(), &*seams.rng);
         superblock.uuid = set.uuid;
-        brindle_mds::format_as(seams, TARGET_DIR, superblock).await.map(drop)
+        match set.target.role {
+            Role::Ost => superblock.save(&*seams.disk, TARGET_DIR),
+            Role::Mdt | Role::Mgt => brindle_mds::format_as(seams, TARGET_DIR, superblock).await.map(drop),
+        }
+    }
+
+    /// Opens the member in the part that the set gives it.
+    async fn open(&self, seat: &Arc<Seat>) -> Result<Service, Fault> {
+        let (seams, transport, name) = (&self.node.seams, self.node.transport.clone(), &self.node.name);
+        if seat.set().target.role == Role::Ost {
+            let mut config = brindle_oss::Config::new(TARGET_DIR, nid(name), name.clone());
+            config.seat = Some(seat.clone());
+            let handle = brindle_oss::start(config, seams.clone(), transport).await?;
+            let opening = handle.lease().map(|lease| Opening { term: None, lease });
+            self.state.lock().openings.extend(opening);
+            return Ok(Service::Ost(Box::new(handle)));
+        }
+        let mut config = brindle_mds::Config::new(TARGET_DIR, nid(name), name.clone());
+        config.seat = Some(seat.clone());
+        check_disk(seams, TARGET_DIR, seat)?;
+        if !leads(seat) {
+            return Ok(Service::Follower(Box::new(follow(config, seams.clone(), transport).await?)));
+        }
+        let handle = brindle_mds::start(config, seams.clone(), transport).await?;
+        let (term, lease) = (Some(handle.mdt().numbers().term()), handle.lease());
+        self.state.lock().openings.extend(lease.map(|lease| Opening { term, lease }));
+        Ok(Service::Primary(Box::new(handle)))
     }
 
     /// Opens the member until it is to be something else; fails when it cannot.
@@ -272,24 +301,11 @@ impl SimHost {
             let _ = orders.wait_for(|now| now.member(&host).is_none_or(|m| m.is_formatted)).await;
             return Ok(());
         }
-        let mut config = brindle_mds::Config::new(TARGET_DIR, nid(&self.node.name), self.node.name.clone());
-        config.seat = Some(seat.clone());
-        check_disk(seams, TARGET_DIR, seat)?;
-        let transport = self.node.transport.clone();
-        let service = if leads(seat) {
-            let handle = brindle_mds::start(config, seams.clone(), transport).await?;
-            let (term, lease) = (handle.mdt().numbers().term(), handle.lease());
-            let opening = lease.map(|lease| Opening { term, lease });
-            self.state.lock().openings.extend(opening);
-            Service::Primary(Box::new(handle))
-        } else {
-            Service::Follower(Box::new(follow(config, seams.clone(), transport).await?))
-        };
+        let service = self.open(seat).await?;
         self.set_state(|state| {
             state.failed = None;
             state.is_open = true;
         });
-        let closed = Arc::<Latch>::default();
         let failed = tokio::select! {
             biased;
             fault = service.until_failed() => fault,
@@ -301,7 +317,6 @@ impl SimHost {
             state.failed = broken.then(|| Box::new(failed.clone()));
         });
         service.stop(seams).await;
-        closed.set();
         Err(failed)
     }
 

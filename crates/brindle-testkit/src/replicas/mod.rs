@@ -1,11 +1,12 @@
-//! A replica set of an MDT in the simulator: one MGS, two or three hosts with a member each, clients; the real services, over simulated
-//! seams (design note 044).
+//! A replica set of an MDT or of an OST in the simulator: one MGS, two or three hosts with a member each, clients; the real services, over
+//! simulated seams (design notes 032 and 044).
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`host`] | the daemon of a host: tells the MGS of its member, and serves it as the set says |
 //! | [`cluster`] | formats everything and makes the set; nodes that go down and come back |
-//! | [`work`] | what clients do, and what of it must be there at the end |
+//! | [`work`] | what clients do, and what of it must be there at the end: [`names`] of an MDT, [`blocks`] on an OST |
+//! | [`clients`] | clients that die and mount anew; when what they had acknowledged may be lost |
 //! | [`faults`] | crashes, power cuts, partitions, slow, hung and lying disks, wrong clocks |
 //! | [`rules`] | what holds at every moment, and what the members' stores hold at the end |
 //!
@@ -16,18 +17,24 @@
 //! | R1 | what was acknowledged and synced is never lost; what was acknowledged only if the told term has risen |
 //! | R2 | at most one member has the right to answer |
 //! | R3 | no two openings of any members have one term |
-//! | R4 | members in sync have equal rows, once nothing changes any more |
-//! | R5 | a lookup finds what was acknowledged before it was asked: no answer comes from a former primary |
+//! | R4 | members of an MDT in sync have equal rows, once nothing changes any more; whichever member serves at the end, everything is there |
+//! | R5 | whoever looks finds what was acknowledged before that: no answer comes from a former primary |
 //! | R6 | after the last fault everything comes to an end, and every member is in sync |
 //! | R7 | the told term rises only when a power cut may have taken something from every member in sync |
 
+pub mod blocks;
+pub mod clients;
 pub mod cluster;
 pub mod faults;
 pub mod host;
+pub mod names;
 pub mod rules;
 pub mod work;
 
 use std::sync::Arc;
+
+use brindle_sim::rng::mix;
+use brindle_types::{Fault, Role};
 
 use crate::history::History;
 use crate::run::Report;
@@ -43,6 +50,8 @@ const PREPARE_MS: u64 = 120_000;
 const QUIET_MS: u64 = 90_000;
 /// Longest time for the last looks.
 const VERDICT_MS: u64 = 120_000;
+/// Purpose of a number that follows from the seed.
+const OF_ROLE: u64 = 11;
 /// Longest time of everything.
 const RUN_MAX_MS: u64 = 3_600_000;
 
@@ -66,6 +75,8 @@ pub enum Menu {
 pub struct Plan {
     /// Kinds of faults.
     pub menu: Menu,
+    /// Role of the target that has members: an MDT or an OST.
+    pub role: Role,
     /// Members of the set.
     pub members: usize,
     /// Number of faults.
@@ -90,13 +101,14 @@ impl Plan {
         };
         // A lie of the only disk is one that nobody can find out.
         let menu = if members == 1 && menu == Menu::Lies { Menu::Everything } else { menu };
-        Plan { menu, members, faults: 12, lines: 0 }
+        let role = if mix(seed, OF_ROLE).is_multiple_of(3) { Role::Ost } else { Role::Mdt };
+        Plan { menu, role, members, faults: 12, lines: 0 }
     }
 }
 
 /// Runs a seed.
 pub fn run(seed: u64, plan: &Plan) -> Report {
-    let cluster = SetCluster::new(seed, plan.members);
+    let cluster = SetCluster::new(seed, plan.role, plan.members);
     let world = cluster.world().clone();
     world.keep_lines(plan.lines);
     let history = History::new(world.clone());
@@ -144,26 +156,43 @@ async fn all(cluster: &SetCluster, witness: &Arc<Witness>, plan: &Plan) {
     faults.heal();
     let complete = async {
         cluster.until_complete().await;
-        work.stop();
-        work.until_ended().await;
+        work.clients().stop();
+        work.clients().until_ended().await;
     };
     if seams.timeout_ms(QUIET_MS, complete).await.is_none() {
-        let (left, stands) = (work.left(), cluster.stands());
+        let (left, stands) = (work.clients().left(), cluster.stands());
         return history.violation(format!(
             "R6: {} s after the last fault: {left} tasks of clients left, {stands}",
             QUIET_MS / 1000
         ));
     }
     let verdict = async {
-        if let Err(fault) = work.verdict(witness).await {
+        if let Err(fault) = look_at_all(cluster, witness, &work).await {
             history.violation(format!("R1: the last look failed: {fault:?}"));
         }
-        witness.compare_members(cluster).await;
     };
     if seams.timeout_ms(VERDICT_MS, verdict).await.is_none() {
-        history.violation("R6: the last look does not end".to_owned());
+        history.violation(format!("R6: the last look does not end: {}", cluster.stands()));
     }
     if matches!(plan.menu, Menu::Nothing | Menu::Kills | Menu::Partitions) {
         witness.no_term_has_risen();
     }
+}
+
+/// Compares what is there with what was acknowledged, with each member in sync as the primary in turn.
+async fn look_at_all(cluster: &SetCluster, witness: &Witness, work: &Work) -> Result<(), Fault> {
+    work.verdict().await?;
+    if cluster.target().role == Role::Mdt {
+        witness.compare_members(cluster).await;
+    }
+    let others = cluster.set().map(|set| {
+        let others = set.in_sync().filter(|member| member.host != set.primary);
+        others.map(|member| member.host.clone()).collect::<Vec<_>>()
+    });
+    for host in others.unwrap_or_default() {
+        cluster.promote(&host).await;
+        cluster.until_served_by(&host).await;
+        work.verdict().await?;
+    }
+    Ok(())
 }

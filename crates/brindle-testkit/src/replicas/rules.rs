@@ -68,8 +68,9 @@ impl Witness {
         for name in cluster.hosts() {
             let Some(host) = cluster.host(&name) else { continue };
             for opening in host.take_openings() {
-                if let Some(other) = seen.terms.insert(opening.term, name.clone()) {
-                    let text = format!("R3: {name} has opened under term {}, as {other} had", opening.term);
+                let before = opening.term.and_then(|term| seen.terms.insert(term, name.clone()));
+                if let (Some(term), Some(other)) = (opening.term, before) {
+                    let text = format!("R3: {name} has opened under term {term}, as {other} had");
                     self.history.violation(text);
                 }
                 seen.leases.insert(name.clone(), (host.clone(), opening.lease));
