@@ -266,7 +266,7 @@ mod planted {
             return drawn;
         }
         let menu = match name {
-            "set_joins_unsynced" | "set_hides_a_loss" | "set_keeps_the_boot_term" => Menu::Everything,
+            "set_hides_a_loss" | "set_keeps_the_boot_term" => Menu::Everything,
             _ => Menu::Partitions,
         };
         replicas::Plan { menu, role: Role::Mdt, members: drawn.members.max(2), ..drawn }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use brindle_kv::{Kv, LogPos, OpenReport, Replica};
 use brindle_net::Transport;
 use brindle_net::latch::Latch;
-use brindle_stdx::{BoxFuture, Seams, planted};
+use brindle_stdx::{BoxFuture, Seams};
 use brindle_targets::replica::{
     Around, CHANGE_LIMIT_MS, GRANT_LIMIT_MS, Link, NO_BULK, RENEW_EVERY_MS, SetMember, Standing,
 };
@@ -384,7 +384,7 @@ impl Leader {
         }
         // Records that were acknowledged without the learner are synced there before it counts as in sync.
         let synced = async {
-            let wanted = if planted("set_joins_unsynced") { 0 } else { self.kv.last_pos().index };
+            let wanted = self.kv.last_pos().index;
             self.kv.want_synced(wanted);
             let mut reached = shipment.reached();
             let deadline = self.seams.now().plus_ms(JOIN_LIMIT_MS);

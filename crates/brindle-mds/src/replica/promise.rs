@@ -32,11 +32,7 @@ pub(super) fn load(disk: &dyn Disk, dir: &str) -> Result<u32> {
 
 /// Records that another member is about to take this term. Durable on return.
 pub(super) fn keep(disk: &dyn Disk, dir: &str, term: u32) -> Result<()> {
-    if load(disk, dir)? >= term || brindle_stdx::planted("set_forgets_promised_terms") {
-        Ok(())
-    } else {
-        kept::save(disk, &path(dir), &PromisedTerm { term })
-    }
+    if load(disk, dir)? >= term { Ok(()) } else { kept::save(disk, &path(dir), &PromisedTerm { term }) }
 }
 
 #[cfg(test)]

@@ -177,6 +177,14 @@ impl Life {
         self.node.seams.sleep_ms(1 + self.choose(PAUSE_MAX_MS)).await;
     }
 
+    /// Waits for at most `max_ms`, unless the work is to end.
+    pub async fn rest(&self, max_ms: u64) {
+        let until = self.node.seams.now().plus_ms(self.choose(max_ms));
+        while self.goes_on() && self.node.seams.now() < until {
+            self.node.seams.sleep_ms(PAUSE_MAX_MS).await;
+        }
+    }
+
     /// Whether the work is to go on.
     pub fn goes_on(&self) -> bool {
         !self.clients.stop.load(Ordering::Relaxed)

@@ -14,6 +14,9 @@ use super::cluster::CLIENTS;
 /// One operation in so many is a sync, one a removal.
 const SYNC_ONE_IN: u64 = 12;
 const REMOVE_ONE_IN: u64 = 6;
+/// Now and then a client only looks, for a while: a change that a primary cannot ship would hold up all its answers, right ones and wrong ones.
+const REST_ONE_IN: u64 = 60;
+const REST_MAX_MS: u64 = 15_000;
 /// Entries of a listing that are asked for at once.
 const LIST_BATCH: u32 = 256;
 /// A sync covers every name.
@@ -100,6 +103,9 @@ impl Names {
         let (ctx, (dir, names)) = (Ctx::root(), &self.dirs[life.index]);
         while life.goes_on() {
             life.pause().await;
+            if life.choose(REST_ONE_IN) == 0 {
+                life.rest(REST_MAX_MS).await;
+            }
             if life.choose(SYNC_ONE_IN) == 0 {
                 let (done, acked) = life.asked("sync".to_owned(), life.client.fsync_dir(*dir)).await;
                 if done.is_ok() {
