@@ -1,5 +1,5 @@
 # The front door. Each target first sees to it that a Rust toolchain is there, then hands over to `cargo xtask`,
-# where the logic is. Variables: MNT and STATE (places of the demo), SEED (simulation), SECONDS_EACH (soak), PEERS, SEEDS and PACKAGE (options).
+# where the logic is. Variables: MNT and STATE (places of the demo), SEED and SET (simulation), SECONDS_EACH (soak), PEERS, SEEDS and PACKAGE (options).
 .POSIX:
 .SUFFIXES:
 XTASK = sh xtask/need-cargo.sh && exec cargo xtask
@@ -15,7 +15,7 @@ help:
 	@echo 'make package    a Debian package of it, in target/package (PACKAGE="--profile release": built sooner, slower)'
 	@echo 'make container  an OCI image of it, in target/container (PACKAGE="--profile release")'
 	@echo 'make soak       the long forms of the tests (SECONDS_EACH=3600), log in bench/soak/'
-	@echo 'make sim        simulated clusters with faults (SEED=n replays one seed)'
+	@echo 'make sim        simulated clusters with faults (SEED=n replays one seed, SET=n one of a replica set)'
 	@echo 'make sim-teeth  check that the simulator catches every planted bug'
 	@echo 'make bench      figures of a mount beside the local file system, row in bench/runs/'
 	@echo 'make peers      the same programs on GlusterFS, MooseFS, CephFS, ext4 and Brindle; as root (PEERS=OPTIONS)'

@@ -17,7 +17,7 @@ const NOT_CAUGHT: &str = "NOT CAUGHT";
 const MARK: &str = "planted(\"";
 
 /// `cargo xtask sim [--seed N] [--seeds COUNT]`; `SEED` in the environment is a seed too; with `KILLS` it
-/// runs as `cargo test` runs it.
+/// runs as `cargo test` runs it. `SET` is a seed of a replica set.
 pub fn sim(session: &Session) -> Result<(), String> {
     let mut seed: Option<u64> = None;
     let mut seeds: Option<u64> = None;
@@ -37,7 +37,13 @@ pub fn sim(session: &Session) -> Result<(), String> {
     {
         seed = Some(text.parse().map_err(|_| format!("SEED: '{text}' is not a number"))?);
     }
+    let set = std::env::var("SET").ok().filter(|text| !text.is_empty());
     let words = match (seed, seeds) {
+        (None, None) if set.is_some() => {
+            let text = set.unwrap_or_default();
+            let number: u64 = text.parse().map_err(|_| format!("SET: '{text}' is not a number"))?;
+            vec!["set".to_owned(), number.to_string()]
+        }
         (Some(seed), None) if std::env::var_os("KILLS").is_some() => {
             vec!["kills".to_owned(), seed.to_string(), "1".to_owned()]
         }

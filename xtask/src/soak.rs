@@ -29,6 +29,8 @@ const FUZZ_ROUNDS: u64 = 200_000;
 const FAULT_RUN_SECS_MAX: u64 = 3600;
 /// Simulated clusters in one run of the simulator.
 const SEEDS_AT_ONCE: u64 = 100;
+/// Simulated replica sets in one run of the simulator.
+const SETS_AT_ONCE: u64 = 500;
 /// Longest time of one such run.
 const SIM_RUN_SECS_MAX: u64 = 3600;
 /// Longest time for building and catching all planted bugs.
@@ -62,6 +64,7 @@ const STEPS: &[Step] = &[
     },
     Step { name: "fuzz", about: "garbage in everything that reads bytes or text", run: fuzz },
     Step { name: "sim", about: "simulated clusters from fresh seeds", run: sim },
+    Step { name: "sets", about: "simulated replica sets of MDTs from fresh seeds", run: sets },
     Step { name: "teeth", about: "every planted bug is caught", run: teeth },
 ];
 
@@ -192,10 +195,19 @@ fn fuzz(soak: &Soak<'_>) -> Report {
 }
 
 fn sim(soak: &Soak<'_>) -> Report {
+    simulated(soak, ("simulated clusters", "sim"), "seeds", SEEDS_AT_ONCE)
+}
+
+fn sets(soak: &Soak<'_>) -> Report {
+    simulated(soak, ("simulated replica sets", "sets"), "sets", SETS_AT_ONCE)
+}
+
+/// Runs the simulator with fresh seeds, `at_once` of them each time.
+fn simulated(soak: &Soak<'_>, (what, log): (&str, &str), command: &str, at_once: u64) -> Report {
     let first = soak.session.seed();
     soak.repeat(|number| {
-        let seed = first + number * SEEDS_AT_ONCE;
-        println!("    simulated clusters, {SEEDS_AT_ONCE} seeds from {seed}");
+        let seed = first + number * at_once;
+        println!("    {what}, {at_once} seeds from {seed}");
         let args = [
             "run",
             "--release",
@@ -205,11 +217,11 @@ fn sim(soak: &Soak<'_>) -> Report {
             "--example",
             "sim",
             "--",
-            "seeds",
+            command,
         ];
-        let cargo = soak.cargo(&args).args([seed.to_string(), SEEDS_AT_ONCE.to_string()]);
-        let done = cargo.limit_secs(SIM_RUN_SECS_MAX).run(&soak.log(&format!("sim-{seed}.log")));
-        Report::check(&format!("sim::seeds-{seed}"), if done.ok() { Ok(()) } else { Err(done.explain()) })
+        let cargo = soak.cargo(&args).args([seed.to_string(), at_once.to_string()]);
+        let done = cargo.limit_secs(SIM_RUN_SECS_MAX).run(&soak.log(&format!("{log}-{seed}.log")));
+        Report::check(&format!("{log}::seeds-{seed}"), if done.ok() { Ok(()) } else { Err(done.explain()) })
     })
 }
 

@@ -164,7 +164,7 @@ impl Request<'_> {
             }
             Op::ChangeHost | Op::ListShared | Op::ChangeShared | Op::FetchMgt | Op::NoteTerm => refused(op),
             Op::Events | Op::KeepReplicas | Op::ListReplicas | Op::ChangeReplicas => refused(op),
-            Op::TakeOrders | Op::RestartHost => refused(op),
+            Op::TakeOrders | Op::RestartHost | Op::NoteOpening => refused(op),
             Op::ChangeInSync | Op::ShowReplica | Op::ListSpares | Op::ChangeSpare => refused(op),
             Op::WatchNodemaps | Op::ListNodemaps | Op::ChangeNodemap => refused(op),
             Op::WatchMappedNodemaps | Op::ListMappedNodemaps | Op::ChangeMappedNodemap => refused(op),

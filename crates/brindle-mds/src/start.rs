@@ -7,7 +7,7 @@ use brindle_kv::DurabilityMode;
 use brindle_net::Transport;
 use brindle_stdx::Seams;
 use brindle_targets::durability::TargetMode;
-use brindle_targets::{Gate, Member, ServedTarget, member};
+use brindle_targets::{Gate, Member, OwnerLease, ServedTarget, member};
 use brindle_types::{Fault, Nid, Result, Role};
 use brindle_wire::Op;
 use brindle_wire::mgs::durability::Mode;
@@ -53,6 +53,11 @@ impl Handle {
     /// The gate in front of the service.
     pub fn gate(&self) -> &Arc<Gate> {
         self.service.gate()
+    }
+
+    /// The right to answer of the primary of a replica set; `None` for the only copy.
+    pub fn lease(&self) -> Option<Arc<OwnerLease>> {
+        self.led.as_ref().map(|led| led.0.lease())
     }
 
     /// Counters of its connections.

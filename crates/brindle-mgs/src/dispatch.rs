@@ -12,7 +12,7 @@ use brindle_wire::log_level::MgsLogLevelReq;
 use brindle_wire::log_lines::MgsLogLinesReq;
 use brindle_wire::mgs::durability::ChangeDurabilityReq;
 use brindle_wire::mgs::limit::ChangeLimitReq;
-use brindle_wire::mgs::replica::ChangeInSyncReq;
+use brindle_wire::mgs::replica::{ChangeInSyncReq, NoteOpeningReq};
 use brindle_wire::mgs::scrub::NoteScrubReq;
 use brindle_wire::mgs::{
     ChangePoolReq, ChangeTargetReq, HeartbeatReq, NoteTermReq, RaiseLevelReq, RegisterReq,
@@ -86,6 +86,11 @@ async fn body(mgs: &Arc<Mgs>, conn: &ServerConn, frame: &Frame) -> Result<Bytes>
             let request: ChangeInSyncReq = decode_body(&frame.body)?;
             check_speaks_for(Op::ChangeInSync, conn.principal(), request.target)?;
             reply(ops::replica::change_in_sync(mgs, conn, request).await)
+        }
+        Op::NoteOpening => {
+            let request: NoteOpeningReq = decode_body(&frame.body)?;
+            check_speaks_for(Op::NoteOpening, conn.principal(), request.target)?;
+            reply(ops::replica::note_opening(mgs, conn, request).await)
         }
         Op::FetchMgt => reply(ops::hosts::fetch_mgt(mgs, conn, decode_body(&frame.body)?).await),
         Op::Events => reply(ops::events::handle(mgs, conn, decode_body(&frame.body)?).await),

@@ -204,6 +204,7 @@ fn needs(op: Op, body: &[u8]) -> Result<Needs> {
         Op::WatchMappedNodemaps | Op::ListMappedNodemaps | Op::ChangeMappedNodemap => return refused(op),
         Op::MdtShares | Op::OstShares | Op::WatchLimits | Op::ChangeLimit => return refused(op),
         Op::WatchDurability | Op::ChangeDurability | Op::TakeOrders | Op::RestartHost => return refused(op),
+        Op::NoteOpening => return refused(op),
         Op::RecallNotice | Op::InvalidateNotice | Op::LayoutNotice | Op::ReportNotice => return refused(op),
         Op::SessionEndNotice | Op::SettleNotice | Op::LeaseNotice | Op::ClosedNotice => return refused(op),
         Op::NodeRegister | Op::NodeOrder | Op::NodeSlices => return refused(op),

@@ -7,7 +7,9 @@ use brindle_net::Transport;
 use brindle_objects::{ObjectStore, StoreConfig};
 use brindle_stdx::Seams;
 use brindle_targets::durability::TargetMode;
-use brindle_targets::{Directory, Gate, Introduction, Member, Plain, ServedTarget, member, replica};
+use brindle_targets::{
+    Directory, Gate, Introduction, Member, OwnerLease, Plain, ServedTarget, member, replica,
+};
 use brindle_types::{Code, Fault, Nid, Result, Role};
 use brindle_wire::mgs::durability::Mode;
 use brindle_wire::mgs::replica::MemberPhase;
@@ -39,6 +41,11 @@ impl Handle {
     /// The OST, for status, metrics and tests.
     pub fn oss(&self) -> &Arc<Oss> {
         &self.oss
+    }
+
+    /// The right to answer of a member of a replica set; `None` for the only copy.
+    pub fn lease(&self) -> Option<Arc<OwnerLease>> {
+        self.oss.replica.as_ref().map(|replica| replica.lease.clone())
     }
 
     /// Counters of its connections.

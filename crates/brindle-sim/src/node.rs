@@ -91,6 +91,11 @@ impl Node {
         }
     }
 
+    /// Lets the monotonic clock run faster (or slower) by so many parts in a million. Before anything reads it.
+    pub fn drift(&self, ppm: i64) {
+        self.clock.skew.rate_ppm.store(ppm, Ordering::Relaxed);
+    }
+
     /// Lets civil time jump.
     pub fn jump_wall(&self, ms: i64) {
         self.clock.skew.wall_ns.fetch_add(ms * 1_000_000, Ordering::Relaxed);

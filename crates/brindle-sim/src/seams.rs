@@ -12,6 +12,7 @@ use crate::rng::SplitMix;
 /// Civil time at the start of a world: 2026-01-01T00:00:00Z.
 const EPOCH_S: i64 = 1_767_225_600;
 const NS_PER_S: i64 = 1_000_000_000;
+const MILLION: i128 = 1_000_000;
 
 /// Difference between a node's clocks and those of the world.
 #[derive(Default)]
@@ -20,6 +21,8 @@ pub(crate) struct Skew {
     pub mono_ns: AtomicU64,
     /// Added to civil time; jumps at will.
     pub wall_ns: AtomicI64,
+    /// Parts in a million by which the monotonic clock is too fast. Set before anything reads the clock.
+    pub rate_ppm: AtomicI64,
 }
 
 /// The clocks of a node.
@@ -32,11 +35,17 @@ impl SimClock {
     fn mono_skew_ns(&self) -> u64 {
         self.skew.mono_ns.load(Ordering::Relaxed)
     }
+
+    /// Speed of the monotonic clock, in parts in a million.
+    fn rate_ppm(&self) -> u128 {
+        (MILLION + i128::from(self.skew.rate_ppm.load(Ordering::Relaxed))).unsigned_abs()
+    }
 }
 
 impl Clock for SimClock {
     fn now(&self) -> Mono {
-        Mono(self.sim.now_ns() + self.mono_skew_ns())
+        let own_ns = u128::from(self.sim.now_ns()) * self.rate_ppm() / MILLION.unsigned_abs();
+        Mono(own_ns as u64 + self.mono_skew_ns())
     }
 
     fn wall(&self) -> Timestamp {
@@ -45,7 +54,9 @@ impl Clock for SimClock {
     }
 
     fn sleep_until(&self, at: Mono) -> BoxFuture<'static, ()> {
-        let at_ns = at.0.saturating_sub(self.mono_skew_ns());
+        let own_ns = u128::from(at.0.saturating_sub(self.mono_skew_ns()));
+        // Not before that moment by the node's own clock.
+        let at_ns = (own_ns * MILLION.unsigned_abs()).div_ceil(self.rate_ppm()) as u64;
         Box::pin(Sleep::new(self.sim.clone(), at_ns))
     }
 }

@@ -23,11 +23,13 @@ use std::sync::{Arc, Weak};
 use brindle_net::latch::Latch;
 use brindle_net::peer::NoNotifies;
 use brindle_net::{Peer, PeerConfig, Transport};
-use brindle_stdx::{Mono, Seams};
+use brindle_stdx::{Mono, Seams, planted};
 use brindle_types::{Code, Fault, Result, TargetId};
 use brindle_wire::Message;
 use brindle_wire::frame::{Frame, Header, decode_reply, encode_body};
-use brindle_wire::mgs::replica::{ChangeInSyncReq, InSyncChange, ReplicaMember, ReplicaSetState};
+use brindle_wire::mgs::replica::{
+    ChangeInSyncReq, InSyncChange, NoteOpeningReq, ReplicaMember, ReplicaSetState,
+};
 use brindle_wire::oss::replica::Attachment;
 use brindle_wire::version::PeerKind;
 use bytes::Bytes;
@@ -282,6 +284,9 @@ impl SetMember {
 
     /// Completes when the lease that this member may have granted to a former primary has ended.
     pub async fn outlive_granted_lease(&self) {
+        if planted("set_serves_within_a_lease") {
+            return;
+        }
         let set = self.set();
         if set.primary == self.seat.host && self.seat.told().recorded_epoch >= set.epoch {
             // The present member was the primary of this epoch before, and had waited before it recorded the epoch.
@@ -369,6 +374,12 @@ impl SetMember {
                 return Ok(());
             }
         }
+        if planted("set_put_out_is_not_stored") || planted("set_answers_before_the_swap") {
+            self.replace(|links| links.retain(|now| now.host != host));
+        }
+        if planted("set_put_out_is_not_stored") {
+            return Ok(());
+        }
         let change = InSyncChange::Drop { host: host.to_owned() };
         let set = self.swap(change, |set| !set.is_in_sync(host)).await?;
         self.apply(&set)?;
@@ -443,6 +454,62 @@ impl SetMember {
                 None => self.around.targets.map().mgs_is_silent(),
             }
             self.seams.sleep_ms(PAUSE_MS).await;
+        }
+    }
+
+    /// Before the only member in sync answers anything: a copy of its disk that was made before this opening has a lower epoch than the MGS
+    /// knows, so that it is refused. `found_epoch` was recorded on the disk when the store was opened: an epoch above it is new anyway.
+    pub async fn note_opening(&self, found_epoch: u64) -> Result<()> {
+        let set = self.set();
+        let is_alone = set.in_sync().all(|m| m.host == self.seat.host);
+        if !is_alone || set.primary != self.seat.host || found_epoch < set.epoch {
+            return Ok(());
+        }
+        let _turn = self.changing.lock().await;
+        let Some(set) = self.raised(set.epoch).await? else { return Ok(()) };
+        self.apply(&set)?;
+        self.until_noted(set.epoch).await
+    }
+
+    /// The set with a higher epoch than `epoch`, which the MGS stores for this opening. `None` where the MGS does not raise it.
+    async fn raised(&self, epoch: u64) -> Result<Option<ReplicaSetState>> {
+        let request = NoteOpeningReq { target: self.target, epoch };
+        while !self.deposed.is_set() {
+            match self.seams.timeout_ms(MGS_LIMIT_MS, self.around.targets.mgs().probe(&request)).await {
+                Some(Ok(answer)) => {
+                    if answer.set.primary != self.seat.host {
+                        self.depose(&answer.set);
+                        break;
+                    }
+                    self.seat.offer(answer.set.clone());
+                    return Ok(Some(answer.set).filter(|set| set.epoch > epoch));
+                }
+                Some(Err(fault)) if fault.code == Code::UnknownOp => {
+                    tracing::info!(
+                        "the MGS is of an earlier release: it does not note that the store was opened"
+                    );
+                    return Ok(None);
+                }
+                Some(Err(fault)) => {
+                    tracing::warn!(code = %fault.code, "the MGS does not note that the store was opened: {fault}");
+                }
+                None => self.around.targets.map().mgs_is_silent(),
+            }
+            self.seams.sleep_ms(PAUSE_MS).await;
+        }
+        Err(Fault::new(Code::NotOwner))
+    }
+
+    /// Waits until the MGS knows that the disk has this epoch, or another member is the primary.
+    async fn until_noted(&self, epoch: u64) -> Result<()> {
+        let is_noted = |set: &ReplicaSetState| {
+            set.member(&self.seat.host).is_some_and(|own| own.recorded_epoch >= epoch)
+        };
+        let mut orders = self.seat.subscribe();
+        let known = orders.wait_for(|set| is_noted(set) || set.primary != self.seat.host).await;
+        match known.is_ok_and(|set| set.primary == self.seat.host) {
+            true => Ok(()),
+            false => Err(Fault::new(Code::NotOwner)),
         }
     }
 

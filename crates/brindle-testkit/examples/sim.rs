@@ -5,6 +5,8 @@
 //! sim seeds FIRST COUNT several
 //! sim kills FIRST COUNT several, in which processes die and connections break
 //! sim aim NAME FIRST COUNT several, of which work and faults aim at something
+//! sim sets FIRST COUNT  several of replica sets of an MDT
+//! sim set N             one of them
 //! sim teeth SEEDS NAME...  (build with the feature teeth) seeds until each planted bug is caught
 //! ```
 //!
@@ -18,6 +20,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use brindle_testkit::aim::Aim;
+use brindle_testkit::replicas;
 use brindle_testkit::run::{Plan, Report, run};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::FormatTime;
@@ -35,17 +38,22 @@ fn main() -> ExitCode {
     match words.as_slice() {
         ["seed", n] if number(n).is_some() => one(number(n).unwrap_or(0)),
         ["seeds", first, count] => match (number(first), number(count)) {
-            (Some(first), Some(count)) => several(first, count, Plan::of),
+            (Some(first), Some(count)) => several(first, count, whole(Plan::of)),
+            _ => usage(),
+        },
+        ["set", n] if number(n).is_some() => several_of("SET", number(n).unwrap_or(0), 1, set),
+        ["sets", first, count] => match (number(first), number(count)) {
+            (Some(first), Some(count)) => several_of("SET", first, count, set),
             _ => usage(),
         },
         ["kills", first, count] => match (number(first), number(count)) {
-            (Some(first), Some(count)) => several(first, count, Plan::kills),
+            (Some(first), Some(count)) => several(first, count, whole(Plan::kills)),
             _ => usage(),
         },
         ["aim", name, first, count] => {
             match (Aim::ALL.iter().find(|a| a.name() == *name), number(first), number(count)) {
                 (Some(aim), Some(first), Some(count)) => {
-                    several(first, count, |seed| Plan::aimed(*aim, seed))
+                    several(first, count, whole(|seed| Plan::aimed(*aim, seed)))
                 }
                 _ => usage(),
             }
@@ -60,7 +68,7 @@ fn main() -> ExitCode {
 
 fn usage() -> ExitCode {
     eprintln!(
-        "usage: sim seed N | sim seeds|kills FIRST COUNT | sim aim NAME FIRST COUNT | sim teeth SEEDS NAME..."
+        "usage: sim seed|set N | sim seeds|sets|kills FIRST COUNT | sim aim NAME FIRST COUNT | sim teeth SEEDS NAME..."
     );
     ExitCode::from(2)
 }
@@ -109,14 +117,29 @@ fn faults(faults: &BTreeMap<&'static str, u64>) {
     faults.iter().for_each(|(kind, count)| println!("  {count:>6} {kind}"));
 }
 
-fn several(first: u64, count: u64, plan: impl Fn(u64) -> Plan) -> ExitCode {
+/// Runs a seed of a whole cluster, with as many lines of the trace as are asked for.
+fn whole(plan: impl Fn(u64) -> Plan) -> impl Fn(u64, usize) -> Report {
+    move |seed, lines| run(seed, &Plan { lines, ..plan(seed) })
+}
+
+/// Runs a seed of a replica set.
+fn set(seed: u64, lines: usize) -> Report {
+    replicas::run(seed, &replicas::Plan { lines, ..replicas::Plan::of(seed) })
+}
+
+fn several(first: u64, count: u64, run: impl Fn(u64, usize) -> Report) -> ExitCode {
+    several_of("SEED", first, count, run)
+}
+
+/// Runs seeds, each of which `make sim NAME=n` runs again.
+fn several_of(name: &str, first: u64, count: u64, run: impl Fn(u64, usize) -> Report) -> ExitCode {
     let started = Instant::now();
     let mut broken: Vec<Report> = Vec::new();
     let mut all: BTreeMap<&'static str, u64> = BTreeMap::new();
     let mut operations = 0;
     for seed in first..first.saturating_add(count) {
         let lines = if count == 1 { lines_wanted() } else { 0 };
-        let report = run(seed, &Plan { lines, ..plan(seed) });
+        let report = run(seed, lines);
         operations += report.operations;
         report.faults.iter().for_each(|(kind, n)| *all.entry(kind).or_default() += n);
         if !report.violations.is_empty() {
@@ -131,7 +154,7 @@ fn several(first: u64, count: u64, plan: impl Fn(u64) -> Plan) -> ExitCode {
     let seconds = started.elapsed().as_secs_f64();
     println!("{count} seeds, {operations} operations in {seconds:.0} s; {} broken", broken.len());
     for report in &broken {
-        println!("replay: make sim SEED={}", report.seed);
+        println!("replay: make sim {name}={}", report.seed);
     }
     verdict(!broken.is_empty())
 }
@@ -174,7 +197,9 @@ mod planted {
 
     use brindle_stdx::teeth::choose;
     use brindle_testkit::aim::Aim;
-    use brindle_testkit::run::{Plan, run};
+    use brindle_testkit::replicas::{self, Menu};
+    use brindle_testkit::run::{Plan, Report, run};
+    use brindle_types::Role;
 
     /// Seeds that are tried as every run draws them, before those that aim at the kind of bug.
     const DRAWN: u64 = 16;
@@ -219,9 +244,44 @@ mod planted {
         if seed <= DRAWN { Plan::of(seed) } else { Plan::aimed(aim_of(name), seed) }
     }
 
+    /// Bugs of replica sets, which whole clusters with one MDT cannot meet.
+    fn is_of_sets(name: &str) -> bool {
+        name.starts_with("set_")
+    }
+
+    /// Name of the plan under which a seed runs.
+    fn plan_name(name: &str, seed: u64) -> &'static str {
+        match is_of_sets(name) {
+            // Whether a seed holds without the bug is asked once for each plan.
+            true if set_plan(name, seed).menu == Menu::Everything => "sets-cut",
+            true => "sets",
+            false => plan(name, seed).aim.name(),
+        }
+    }
+
+    /// The plan of a replica set under which a bug bites: kinds of faults and the role of the target, which know nothing of the bug.
+    fn set_plan(name: &str, seed: u64) -> replicas::Plan {
+        let drawn = replicas::Plan::of(seed);
+        if seed <= DRAWN {
+            return drawn;
+        }
+        let menu = match name {
+            "set_hides_a_loss" | "set_keeps_the_boot_term" => Menu::Everything,
+            _ => Menu::Partitions,
+        };
+        replicas::Plan { menu, role: Role::Mdt, members: drawn.members.max(2), ..drawn }
+    }
+
+    fn run_for(name: &str, seed: u64) -> Report {
+        match is_of_sets(name) {
+            true => replicas::run(seed, &set_plan(name, seed)),
+            false => run(seed, &plan(name, seed)),
+        }
+    }
+
     /// First violation under a seed, while a planted bug is chosen; `None` if there is none.
-    fn broken(seed: u64, plan: &Plan) -> Option<String> {
-        match catch_unwind(AssertUnwindSafe(|| run(seed, plan))) {
+    fn broken(name: &str, seed: u64) -> Option<String> {
+        match catch_unwind(AssertUnwindSafe(|| run_for(name, seed))) {
             Ok(report) => report.violations.first().cloned(),
             Err(_) => Some("a panic".to_owned()),
         }
@@ -234,7 +294,7 @@ mod planted {
             let seeds: Vec<u64> = (first..=seeds_max.min(first + at_once - 1)).collect();
             choose(Some(name));
             let found: Vec<(u64, Option<String>)> = std::thread::scope(|scope| {
-                let one = |seed: u64| scope.spawn(move || broken(seed, &plan(name, seed)));
+                let one = |seed: u64| scope.spawn(move || broken(name, seed));
                 let running: Vec<_> = seeds.iter().map(|seed| (*seed, one(*seed))).collect();
                 let how = |running: std::thread::ScopedJoinHandle<'_, _>| running.join().unwrap_or(None);
                 running.into_iter().map(|(seed, running)| (seed, how(running))).collect()
@@ -242,10 +302,9 @@ mod planted {
             choose(None);
             for (seed, how) in found {
                 let Some(how) = how else { continue };
-                let plan = plan(name, seed);
-                let aim = plan.aim.name();
-                if *holds.entry((seed, aim)).or_insert_with(|| broken(seed, &plan).is_none()) {
-                    return Some(Caught { seeds: seed, plan: aim, how });
+                let plan = plan_name(name, seed);
+                if *holds.entry((seed, plan)).or_insert_with(|| broken(name, seed).is_none()) {
+                    return Some(Caught { seeds: seed, plan, how });
                 }
             }
         }

@@ -17,6 +17,7 @@ pub mod fs;
 pub mod history;
 pub mod model;
 pub mod pages;
+pub mod replicas;
 pub mod run;
 pub mod sim;
 pub mod strangers;

@@ -230,6 +230,7 @@ ops! {
     436 ChangeSpare "change_spare" plain [Administrator];
     437 NoteScrub "note_scrub" plain [Mdt Ost];
     438 ReportSpare "report_spare" plain [Agent];
+    439 NoteOpening "note_opening" plain [Mdt Ost];
     440 MgsLogLevel "mgs_log_level" plain [Administrator];
     441 MgsLogLines "mgs_log_lines" plain [Administrator];
     450 WatchNodemaps "watch_nodemaps" plain [Mdt Ost Mgs Agent];

@@ -31,30 +31,47 @@ fn made(name: &str) -> (Cluster, Vec<Child>) {
 
 /// State of a set, and of its copy on h3 with the reason.
 fn stands(cluster: &Cluster, target: &str) -> (String, String, String) {
+    stands_on(cluster, target, "h3")
+}
+
+/// State of a set, and of its copy on a host with the reason.
+fn stands_on(cluster: &Cluster, target: &str, host: &str) -> (String, String, String) {
     let listed = brindle(cluster, "h1", "target replica list -o json").stdout;
     let sets = serde_json::Deserializer::from_str(&listed).into_iter::<serde_json::Value>();
     let is_it = |set: &serde_json::Value| set["name"].as_str().is_some_and(|name| name.ends_with(target));
     let set = sets.filter_map(Result::ok).find(is_it).unwrap_or_default();
     let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
     let members = set["members"].as_array().cloned().unwrap_or_default();
-    let own = members.iter().find(|member| member["host"] == "h3").cloned().unwrap_or_default();
+    let own = members.iter().find(|member| member["host"] == host).cloned().unwrap_or_default();
     (text(&set["state"]), text(&own["state"]), text(&own["why"]))
 }
 
 fn kill_daemon(cluster: &Cluster, daemon: &mut Child) {
-    said(cluster, "h3", "pkill -KILL -f 'brindle serv[e]'");
+    kill_daemon_on(cluster, "h3", daemon);
+}
+
+fn kill_daemon_on(cluster: &Cluster, host: &str, daemon: &mut Child) {
+    said(cluster, host, "pkill -KILL -f 'brindle serv[e]'");
     daemon.wait().unwrap();
 }
 
 fn start_daemon(cluster: &Cluster) -> Child {
-    start(cluster, "h3", &format!("exec '{}' serve --log /var/lib/brindle/serve.log", binary().display()))
+    start_daemon_on(cluster, "h3")
+}
+
+fn start_daemon_on(cluster: &Cluster, host: &str) -> Child {
+    start(cluster, host, &format!("exec '{}' serve --log /var/lib/brindle/serve.log", binary().display()))
 }
 
 /// Sums of all that lies in a directory. Who has locked it is no part of the target.
 fn sums(cluster: &Cluster, dir: &str) -> String {
+    sums_on(cluster, "h3", dir)
+}
+
+fn sums_on(cluster: &Cluster, host: &str, dir: &str) -> String {
     said(
         cluster,
-        "h3",
+        host,
         &format!("cd {dir} && find . -type f ! -name lock ! -name '*.lock' -exec md5sum {{}} + | sort -k2"),
     )
 }
@@ -107,5 +124,46 @@ fn what_is_not_the_disk_of_a_copy_is_refused_by_name_and_left_alone() {
     }
     let listed = sh(&cluster, "h4", &format!("ls {MOUNT}"));
     assert!(listed.ok(), "{listed}");
+    end(cluster, daemons);
+}
+
+/// The only copy in sync: nobody else can tell that what lies there is older. The epoch does not change while it serves alone, so the copy of
+/// its disk has the epoch under which it was made.
+#[test]
+fn an_older_copy_of_the_only_disk_in_sync_is_refused_by_name() {
+    let (cluster, mut daemons) = made("replaced-only-disk");
+    let sets = [("OST0000", "/var/lib/brindle/ost0"), ("MDT0000", "/var/lib/brindle/mdt0")];
+    for (target, _) in sets {
+        until("both copies", || stands(&cluster, target).0 == "serving");
+    }
+    kill_daemon(&cluster, &mut daemons[2]);
+    for (target, _) in sets {
+        until("going on with one copy", || stands(&cluster, target).0 == "degraded");
+    }
+    for (target, dir) in sets {
+        // Programs wait until the copy serves.
+        said(&cluster, "h4", &format!("cd {MOUNT} && echo old > kept && sync kept"));
+        kill_daemon_on(&cluster, "h2", &mut daemons[1]);
+        said(&cluster, "h2", &format!("cp -a {dir} {dir}.older"));
+        daemons[1] = start_daemon_on(&cluster, "h2");
+        said(&cluster, "h4", &format!("cd {MOUNT} && echo new > kept && sync kept && echo n > {target}"));
+        kill_daemon_on(&cluster, "h2", &mut daemons[1]);
+        said(&cluster, "h2", &format!("mv {dir} {dir}.right && mv {dir}.older {dir}"));
+        let before = sums_on(&cluster, "h2", dir);
+        daemons[1] = start_daemon_on(&cluster, "h2");
+        until(&format!("{target}: the older copy is refused"), || {
+            let (_, own, why) = stands_on(&cluster, target, "h2");
+            own == "failed" && why.contains("this member had recorded epoch")
+        });
+        kill_daemon_on(&cluster, "h2", &mut daemons[1]);
+        assert_eq!(sums_on(&cluster, "h2", dir), before, "{target}");
+        said(&cluster, "h2", &format!("rm -r {dir} && mv {dir}.right {dir}"));
+        daemons[1] = start_daemon_on(&cluster, "h2");
+        assert_eq!(said(&cluster, "h4", &format!("cat {MOUNT}/kept {MOUNT}/{target}")).trim(), "new\nn");
+    }
+    daemons[2] = start_daemon(&cluster);
+    for (target, _) in sets {
+        until(&format!("{target} being complete again"), || stands(&cluster, target).0 == "serving");
+    }
     end(cluster, daemons);
 }

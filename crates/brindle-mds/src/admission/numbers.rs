@@ -184,7 +184,7 @@ fn holds_no_numbers(op: Op) -> bool {
         Op::ChangePool | Op::ChangeTarget | Op::RaiseLevel | Op::ListHosts | Op::CreateToken => false,
         Op::ChangeHost | Op::ListShared | Op::ChangeShared | Op::FetchMgt | Op::NoteTerm => false,
         Op::Events | Op::TakeOrders | Op::RestartHost | Op::KeepReplicas | Op::ListReplicas => false,
-        Op::ListSpares | Op::ChangeSpare => false,
+        Op::ListSpares | Op::ChangeSpare | Op::NoteOpening => false,
         Op::ChangeReplicas | Op::ChangeInSync | Op::MgsLogLevel | Op::WatchNodemaps => false,
         Op::ListNodemaps | Op::ChangeNodemap | Op::WatchMappedNodemaps | Op::ListMappedNodemaps => false,
         Op::ChangeMappedNodemap | Op::RecallNotice | Op::InvalidateNotice | Op::LayoutNotice => false,

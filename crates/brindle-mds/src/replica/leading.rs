@@ -127,7 +127,7 @@ pub async fn take_over(
     (fs_id, transport, targets): (u64, Arc<dyn Transport>, Arc<Directory>),
 ) -> Result<(Led, OpenReport)> {
     let Some(seat) = config.seat.clone() else { return Err(Fault::new(Code::Bug).why("no seat")) };
-    check_disk(seams, &config.dir, &seat)?;
+    let found_epoch = check_disk(seams, &config.dir, &seat)?.epoch;
     seat.tell(|told| told.phase = MemberPhase::TakingOver);
     let shipments = Arc::<Shipments>::default();
     let around = Around { fs_id, dir: config.dir.clone(), transport, targets: targets.clone() };
@@ -158,6 +158,7 @@ pub async fn take_over(
             None => set.put_out(&member.host, None).await?,
         }
     }
+    set.note_opening(found_epoch).await?;
     let led = seams.run_blocking(move || replica.lead()).await;
     let (kv, report) = led.unwrap_or_else(|| Err(Fault::new(Code::Bug).why("opening the log panicked")))?;
     shipments.serve(kv.clone());

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use brindle_kv::{Kv, LogPos};
-use brindle_stdx::watch;
+use brindle_stdx::{planted, watch};
 use brindle_targets::replica::{CHANGE_LIMIT_MS, Follows, Link, Links, NO_BULK};
 use brindle_types::{Code, Fault, Result};
 use brindle_wire::mds::replica::{MemberAppendReq, MemberAppendResp, MemberSyncReq};
@@ -106,6 +106,9 @@ impl Shipments {
             let found = state.shipments.iter().find(|shipment| Arc::ptr_eq(&shipment.link, link));
             written = written.min(found.map_or(0, |shipment| shipment.written()));
             synced = synced.min(found.map_or(0, |shipment| shipment.synced()));
+        }
+        if planted("set_answers_before_members") {
+            (written, synced) = (u64::MAX, u64::MAX);
         }
         kv.require(written, synced);
     }

@@ -4,8 +4,8 @@ use brindle_net::ServerConn;
 use brindle_types::{Code, Fault, Result, Role, TargetId};
 use brindle_wire::mgs::replica::{
     ChangeInSyncReq, ChangeInSyncResp, ChangeReplicasReq, ChangeReplicasResp, KeepReplicasReq,
-    KeepReplicasResp, ListReplicasResp, MEMBERS_MAX, MemberPhase, MemberReport, MemberWord, ReplicaSetChange,
-    ReplicaSetInfo, ReplicaSetState, ShowReplicaReq, ShowReplicaResp,
+    KeepReplicasResp, ListReplicasResp, MEMBERS_MAX, MemberPhase, MemberReport, MemberWord, NoteOpeningReq,
+    NoteOpeningResp, ReplicaSetChange, ReplicaSetInfo, ReplicaSetState, ShowReplicaReq, ShowReplicaResp,
 };
 use brindle_wire::mgs::spare::{
     ChangeSpareReq, ChangeSpareResp, ListSparesResp, ReportSpareReq, ReportSpareResp, SpareHost,
@@ -193,6 +193,25 @@ pub(crate) async fn change(
     audit(conn, action, &subject, &outcome);
     let (changed, set) = outcome?;
     Ok(ChangeReplicasResp { changed, set })
+}
+
+/// A primary without others in sync has opened its store anew.
+pub(crate) async fn note_opening(
+    mgs: &Mgs,
+    conn: &ServerConn,
+    req: NoteOpeningReq,
+) -> Result<NoteOpeningResp> {
+    let (hosts, map, host) = (mgs.hosts()?, mgs.store.current(), mgs.proven_host(conn)?);
+    decide::check_settled(&hosts.rows(), &map, req.target)?;
+    let decide = |rows: &Rows| decide::opened(rows, &map, (req.target, &host), req.epoch);
+    let (changed, set) = hosts.change(decide).await?;
+    if changed {
+        tracing::info!(
+            target_name = %mgs.superblock.fs.target(req.target), primary = %set.primary, epoch = set.epoch,
+            "the only copy in sync was opened anew"
+        );
+    }
+    Ok(NoteOpeningResp { set })
 }
 
 /// All spare hosts.

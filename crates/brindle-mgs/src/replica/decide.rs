@@ -315,6 +315,23 @@ pub(crate) fn swapped(
     Some(set)
 }
 
+/// The primary has opened its store anew: only while nobody else is in sync, and under the epoch that it knows.
+pub(crate) fn opened(
+    rows: &Rows,
+    map: &Map,
+    (target, from): (TargetId, &str),
+    epoch: u64,
+) -> Result<Changed> {
+    let mut set = row_of(rows, map, target)?.set.clone();
+    let is_alone = set.in_sync().all(|m| m.host == from);
+    if set.primary != from || set.epoch != epoch || !is_alone {
+        // The answer tells the present set.
+        return Ok((Vec::new(), set));
+    }
+    set.epoch += 1;
+    Ok((vec![stored(&set)], set))
+}
+
 /// Changes from the daemons' reports about their members: whether they are formatted, where they listen,
 /// which epoch they have recorded.
 pub(crate) fn told(rows: &Rows, host: &str, reports: &[MemberReport]) -> Vec<Change> {
@@ -335,4 +352,36 @@ pub(crate) fn told(rows: &Rows, host: &str, reports: &[MemberReport]) -> Vec<Cha
         }
     }
     changes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A set of epoch 5, which `a` serves; `b` is a member, too.
+    fn rows(b: MemberRole) -> Rows {
+        let place = |host: &str| MemberPlace { host: host.to_owned(), dir: "/data/ost3".to_owned() };
+        let members = vec![new_member(&place("a"), MemberRole::InSync), new_member(&place("b"), b)];
+        let (target, primary) = (TargetId::ost(3), "a".to_owned());
+        let set = ReplicaSetState { target, uuid: [7; 16], epoch: 5, term: 2, port: 9884, primary, members };
+        let mut rows = Rows::default();
+        rows.apply(stored(&set), 1);
+        rows
+    }
+
+    #[test]
+    fn an_opening_raises_the_epoch_only_for_the_only_copy_in_sync() {
+        let map = Map::new("scratch".parse().expect("a name"), 1);
+        let epoch = |b, from: &str, epoch| {
+            let (changes, set) = opened(&rows(b), &map, (TargetId::ost(3), from), epoch).expect("a set");
+            assert_eq!(changes.len(), usize::from(set.epoch != 5));
+            assert_eq!((set.term, set.primary.as_str(), set.is_in_sync("a")), (2, "a", true));
+            set.epoch
+        };
+        assert_eq!(epoch(MemberRole::Learner, "a", 5), 6);
+        assert_eq!(epoch(MemberRole::Learner, "a", 4), 5, "the answer of an earlier question was lost");
+        assert_eq!(epoch(MemberRole::Learner, "b", 5), 5, "another member serves");
+        assert_eq!(epoch(MemberRole::InSync, "a", 5), 5, "another copy tells an older one apart");
+        assert!(opened(&rows(MemberRole::Learner), &map, (TargetId::ost(4), "a"), 5).is_err());
+    }
 }

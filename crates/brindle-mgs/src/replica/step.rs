@@ -15,6 +15,7 @@
 
 use std::collections::BTreeMap;
 
+use brindle_stdx::planted;
 use brindle_wire::mgs::replica::{MemberRole, ReplicaSetState};
 
 #[cfg(test)]
@@ -109,7 +110,9 @@ fn replaced(set: &ReplicaSetState, of: &impl Fn(&str) -> Heard) -> Step {
         |host: &str, boot_term: u32| matches!(of(host), Heard::Alive { boot_term: now } if now == boot_term);
     let candidates = set.members.iter().filter(|m| {
         m.host != set.primary
-            && (m.role == MemberRole::InSync || bug("replica_promotes_learner"))
+            && (m.role == MemberRole::InSync
+                || bug("replica_promotes_learner")
+                || planted("set_promotes_a_learner"))
             && is_as_it_was(&m.host, m.boot_term)
     });
     if let Some(successor) = candidates.map(|m| m.host.clone()).next() {
@@ -140,7 +143,7 @@ fn replaced(set: &ReplicaSetState, of: &impl Fn(&str) -> Heard) -> Step {
             let boot_term = started(&leader).unwrap_or_default();
             let mut next = set.clone();
             next.epoch += 1;
-            if !bug("replica_hides_a_loss") {
+            if !bug("replica_hides_a_loss") && !planted("set_hides_a_loss") {
                 next.term += 1;
             }
             next.members.iter_mut().for_each(|m| m.role = MemberRole::Learner);

@@ -267,6 +267,7 @@ impl Replica {
 
     /// Becomes the primary: outlives the lease of the former one, attaches the members in sync, and makes what is marked equal on them.
     pub(crate) async fn take_over(self: &Arc<Self>, oss: &Arc<Oss>) -> Result<()> {
+        let found_epoch = self.seat.told().recorded_epoch;
         self.seat.tell(|told| told.phase = MemberPhase::TakingOver);
         self.following.detach().await;
         self.outlive_granted_lease().await;
@@ -284,6 +285,7 @@ impl Replica {
                 None => self.put_out(&member.host, None).await?,
             }
         }
+        self.note_opening(found_epoch).await?;
         self.renew_lease().await?;
         let links = self.current();
         for link in &links.links {

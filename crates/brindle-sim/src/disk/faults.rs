@@ -148,6 +148,14 @@ impl SimDisk {
         held.into_iter().flatten().for_each(Waker::wake);
     }
 
+    /// The disk lies from now on: syncs return at once, and what they should have synced is lost in a power cut as if nobody had asked.
+    pub fn lie(&self, lies: bool) {
+        if lies {
+            self.count_fault("lying disk");
+        }
+        self.state.lock().lies = lies;
+    }
+
     /// At most `count` I/Os are in flight at once from now on.
     pub fn limit_in_flight(&self, count: usize) -> Arc<Semaphore> {
         let permits = Arc::new(Semaphore::new(count));

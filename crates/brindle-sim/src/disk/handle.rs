@@ -155,7 +155,9 @@ impl brindle_stdx::Disk for SimDisk {
     fn sync_dir(&self, path: &str) -> io::Result<()> {
         let mut state = self.state.lock();
         state.begin(&self.group, DiskOp::Sync)?;
-        state.names.sync_dir(path)?;
+        if !state.lies {
+            state.names.sync_dir(path)?;
+        }
         state.collect_some();
         let ops = state.ops;
         self.note(&mut state, "sync_dir", path, &[ops]);
@@ -278,6 +280,7 @@ impl SimFile {
     fn finish_sync(&self, mark: u64) -> io::Result<()> {
         let mut state = self.disk.state.lock();
         match state.begin(&self.disk.group, DiskOp::SyncFile) {
+            Ok(()) if state.lies => {}
             Ok(()) => state.inode(self.id)?.content.sync(mark),
             Err(e) => {
                 if self.disk.group.is_alive() && !state.frozen {

@@ -141,6 +141,8 @@ struct State {
     sync_ms: (u64, u64),
     /// Asynchronous syncs that do not return, while they are held.
     held_syncs: Option<Vec<Waker>>,
+    /// Syncs return, and sync nothing.
+    lies: bool,
     /// I/Os that may be in flight at once, if that is bounded.
     permits: Option<Arc<Semaphore>>,
     rng: SplitMix,
@@ -203,6 +205,7 @@ impl State {
             failing: Failing::default(),
             sync_ms: (0, 3),
             held_syncs: None,
+            lies: false,
             permits: None,
             rng: SplitMix::new(mix_text(seed, name)),
             given_up: 0,

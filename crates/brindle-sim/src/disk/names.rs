@@ -2,7 +2,8 @@
 //!
 //! A change becomes durable when each directory that it touches was synced after it. At a power cut each unsynced
 //! change is kept or dropped; where one is dropped, all later ones that touch the same name are dropped too. A
-//! rename is one change: both its names survive together, unless the disk tears renames.
+//! rename is one change: both its names survive together, unless the disk tears renames. A directory is renamed with all that is in it;
+//! where that is lost, so are changes in the directory that were not durable before.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -24,6 +25,8 @@ enum Change {
     Remove,
     /// The file moves here; the name it had goes.
     MoveFrom(String, Entry),
+    /// The directory moves here, with all that is in it.
+    MoveDirFrom(String),
 }
 
 #[derive(Clone)]
@@ -49,8 +52,8 @@ pub(super) struct Names {
 impl Unsynced {
     fn names(&self) -> impl Iterator<Item = &String> {
         let other = match &self.change {
-            Change::MoveFrom(from, _) => Some(from),
-            _ => None,
+            Change::MoveFrom(from, _) | Change::MoveDirFrom(from) => Some(from),
+            Change::Set(_) | Change::Remove => None,
         };
         std::iter::once(&self.path).chain(other)
     }
@@ -63,7 +66,36 @@ impl Unsynced {
                 map.remove(from);
                 map.insert(self.path.clone(), *entry);
             }
+            Change::MoveDirFrom(from) => {
+                let moved: Vec<String> = map.keys().filter(|name| is_within(name, from)).cloned().collect();
+                for name in moved {
+                    let entry = map.remove(&name);
+                    map.extend(entry.map(|entry| (moved_to(&name, from, &self.path), entry)));
+                }
+            }
         }
+    }
+
+    /// Follows the directory that the change was made in.
+    fn follow(&mut self, from: &str, to: &str) {
+        self.path = moved_to(&self.path, from, to);
+        if let Change::MoveFrom(other, _) | Change::MoveDirFrom(other) = &mut self.change {
+            *other = moved_to(other, from, to);
+        }
+        self.waits_for = self.waits_for.iter().map(|dir| moved_to(dir, from, to)).collect();
+    }
+}
+
+/// Whether a name is that of a directory, or below it.
+fn is_within(name: &str, dir: &str) -> bool {
+    name.strip_prefix(dir).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// A name after a directory was moved.
+fn moved_to(name: &str, from: &str, to: &str) -> String {
+    match name.strip_prefix(from) {
+        Some(rest) if is_within(name, from) => format!("{to}{rest}"),
+        _ => name.to_owned(),
     }
 }
 
@@ -101,7 +133,7 @@ impl Names {
     pub fn reachable_inodes(&self) -> BTreeSet<InodeId> {
         let changes = self.unsynced.iter().filter_map(|u| match &u.change {
             Change::Set(entry) | Change::MoveFrom(_, entry) => file(entry),
-            Change::Remove => None,
+            Change::Remove | Change::MoveDirFrom(_) => None,
         });
         self.live_inodes().chain(self.durable.values().filter_map(file)).chain(changes).collect()
     }
@@ -127,7 +159,7 @@ impl Names {
 
     fn record(&mut self, path: &str, change: Change) {
         let mut waits_for = BTreeSet::from([parent(path).to_owned()]);
-        if let Change::MoveFrom(from, _) = &change {
+        if let Change::MoveFrom(from, _) | Change::MoveDirFrom(from) = &change {
             waits_for.insert(parent(from).to_owned());
         }
         let ordinal = self.ordinals.entry(path.to_owned()).or_default();
@@ -157,7 +189,10 @@ impl Names {
     pub fn rename(&mut self, from: &str, to: &str) -> io::Result<()> {
         let entry = self.get(from)?;
         self.parent_must_be_dir(to)?;
-        if entry == Entry::Dir || self.get(to).is_ok_and(|e| e == Entry::Dir) {
+        if entry == Entry::Dir {
+            return self.rename_dir(clean(from), clean(to));
+        }
+        if self.get(to).is_ok_and(|e| e == Entry::Dir) {
             return Err(error(io::ErrorKind::IsADirectory, from));
         }
         if from != to && self.tears_renames {
@@ -166,6 +201,28 @@ impl Names {
         } else if from != to {
             self.record(to, Change::MoveFrom(from.to_owned(), entry));
         }
+        Ok(())
+    }
+
+    fn rename_dir(&mut self, from: &str, to: &str) -> io::Result<()> {
+        match self.get(to) {
+            Ok(Entry::File(_)) => return Err(error(io::ErrorKind::NotADirectory, to)),
+            Ok(Entry::Dir) if !self.list(to)?.is_empty() => {
+                return Err(error(io::ErrorKind::DirectoryNotEmpty, to));
+            }
+            _ if from != to && is_within(to, from) => return Err(error(io::ErrorKind::InvalidInput, to)),
+            Ok(Entry::Dir) | Err(_) => {}
+        }
+        if from == to {
+            return Ok(());
+        }
+        let below = |u: &Unsynced| u.path != from && is_within(&u.path, from);
+        let (mut inside, others): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.unsynced).into_iter().partition(below);
+        self.unsynced = others;
+        self.record(to, Change::MoveDirFrom(from.to_owned()));
+        inside.iter_mut().for_each(|u| u.follow(from, to));
+        self.unsynced.extend(inside);
         Ok(())
     }
 

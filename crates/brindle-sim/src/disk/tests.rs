@@ -500,3 +500,45 @@ fn files_that_tests_put_there_are_durable_and_edited_in_place() {
     disk.create_dir_all("/h").expect("made");
     assert_ne!(disk.ops_hash(), hash);
 }
+
+#[test]
+fn a_directory_is_renamed_with_all_that_is_in_it() {
+    let disk = new_disk(1);
+    disk.create_dir_all("/made").expect("made");
+    disk.create_dir_all("/empty").expect("made");
+    disk.sync_dir("/").expect("synced");
+    durable_file(&disk, "/made/kept", &[1; 700]);
+    disk.sync_dir("/made").expect("synced");
+    disk.open("/made/new", OpenHow::CreateNew).expect("created");
+    disk.rename("/made", "/empty").expect("over an empty directory");
+    assert_eq!(disk.list("/empty").expect("there"), ["kept", "new"]);
+    assert_eq!(disk.list("/").expect("there"), ["empty"]);
+    assert!(disk.rename("/empty", "/empty/below").is_err());
+    // Names in the directory are made durable by its new name, once that is durable.
+    disk.sync_dir("/").expect("synced");
+    disk.sync_dir("/empty").expect("synced");
+    let disk = disk.power_cut();
+    assert_eq!(disk.list("/empty").expect("there"), ["kept", "new"]);
+    disk.create_dir_all("/full").expect("made");
+    durable_file(&disk, "/full/one", &[1; 7]);
+    disk.sync_dir("/full").expect("synced");
+    assert!(disk.rename("/empty", "/full").is_err(), "something is in it");
+    // A rename that is lost leaves what was durable under the former name.
+    disk.rename("/empty", "/lost").expect("renamed");
+    let disk = disk.power_cut();
+    let under = |dir: &str| disk.list(dir).is_ok_and(|names| names == ["kept", "new"]);
+    assert!(under("/empty") != under("/lost"), "one of the two names");
+}
+
+#[test]
+fn a_disk_that_lies_loses_what_it_has_acknowledged() {
+    let disk = SimDisk::new(1, DiskModel { survival: Survival::Nothing, ..DiskModel::default() });
+    durable_file(&disk, "/kept", &[1; 700]);
+    disk.lie(true);
+    durable_file(&disk, "/lost", &[2; 700]);
+    let disk = disk.power_cut();
+    assert_eq!(disk.list("/").expect("there"), ["kept"]);
+    disk.lie(false);
+    durable_file(&disk, "/again", &[3; 700]);
+    assert_eq!(disk.power_cut().list("/").expect("there"), ["again", "kept"]);
+}

@@ -3,7 +3,7 @@
 //! A start under the same boot of the host and the same mount keeps it, since a killed process loses nothing that was written. Any other start
 //! takes the next one, which is durable before it is used.
 
-use brindle_stdx::Disk;
+use brindle_stdx::{Disk, planted};
 use brindle_types::{Code, Fault, Result};
 use brindle_wire::first_form;
 use serde::{Deserialize, Serialize};
@@ -31,6 +31,9 @@ pub fn term(disk: &dyn Disk, dir: &str) -> Result<u32> {
         Fault::io(Code::BadSuperblock, "cannot tell the boot and mount of", dir.to_owned(), &e)
     })?;
     let recorded: Option<BootRecord> = kept::load(disk, &path, WHAT)?;
+    if let Some(known) = recorded.as_ref().filter(|_| planted("set_keeps_the_boot_term")) {
+        return Ok(known.term);
+    }
     if let Some(known) = &recorded
         && (known.boot_id.as_str(), known.mount_id) == (now.boot_id.as_str(), now.mount_id)
     {

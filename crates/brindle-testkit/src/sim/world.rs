@@ -225,6 +225,11 @@ impl World {
         self.shared.nodes.lock()[name].jump_wall(ms);
     }
 
+    /// Lets a node's monotonic clock run faster (or slower) by so many parts in a million. Before the node's first process.
+    pub fn drift_clock(&self, name: &str, ppm: i64) {
+        self.shared.nodes.lock()[name].drift(ppm);
+    }
+
     /// Sets the travel times of frames from now on.
     pub fn set_net_config(&self, config: NetConfig) {
         self.shared.set_net_config(config);

@@ -334,6 +334,25 @@ pub struct ChangeInSyncResp {
 }
 message!(ChangeInSyncReq => ChangeInSyncResp, ChangeInSync);
 
+/// The primary, which is the only member in sync, has opened its store anew in an epoch in which it has answered before. The MGS raises the
+/// epoch, so that a copy of the disk that was made before this opening is known by its lower one (design note 032). Done only if the epoch is
+/// the one that the primary knows, and nobody else is in sync.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NoteOpeningReq {
+    /// The target.
+    pub target: TargetId,
+    /// Epoch that the primary knows.
+    pub epoch: u64,
+}
+
+/// The set as it is now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NoteOpeningResp {
+    /// The set.
+    pub set: ReplicaSetState,
+}
+message!(NoteOpeningReq => NoteOpeningResp, NoteOpening);
+
 /// A daemon has a member that has gone by a higher epoch than the MGS knows: the configuration is older than the member. It shows what it knows,
 /// so that the MGS can take it over after a restore (design note 039).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

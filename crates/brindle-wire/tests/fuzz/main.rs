@@ -242,6 +242,7 @@ all_messages![
     brindle_wire::mgs::replica::ChangeReplicasReq,
     brindle_wire::mgs::replica::ChangeInSyncReq,
     brindle_wire::mgs::replica::ShowReplicaReq,
+    brindle_wire::mgs::replica::NoteOpeningReq,
     brindle_wire::notify::RecallNotice,
     brindle_wire::notify::InvalidateNotice,
     brindle_wire::notify::LayoutNotice,
