@@ -152,7 +152,7 @@ impl Request<'_> {
             Op::OstStatfs | Op::CopyRange | Op::ListObjects | Op::ReturnGrant => refused(op),
             Op::ReplicaAttach | Op::ReplicaLease | Op::ReplicaChange | Op::ReplicaLook => refused(op),
             Op::ReplicaList | Op::ReplicaRead | Op::ReplicaVerify | Op::ReplicaScrub => refused(op),
-            Op::Scrub | Op::NoteScrub | Op::MdtScrub => refused(op),
+            Op::Scrub | Op::NoteScrub | Op::MdtScrub | Op::NoteOpening => refused(op),
             Op::MemberVerify | Op::MemberCompare | Op::MemberScrub | Op::ReportSpare => refused(op),
             Op::MemberAttach | Op::MemberLease | Op::MemberAppend | Op::MemberSync | Op::MemberFill => {
                 refused(op)
@@ -164,14 +164,13 @@ impl Request<'_> {
             }
             Op::ChangeHost | Op::ListShared | Op::ChangeShared | Op::FetchMgt | Op::NoteTerm => refused(op),
             Op::Events | Op::KeepReplicas | Op::ListReplicas | Op::ChangeReplicas => refused(op),
-            Op::TakeOrders | Op::RestartHost | Op::NoteOpening => refused(op),
             Op::ChangeInSync | Op::ShowReplica | Op::ListSpares | Op::ChangeSpare => refused(op),
-            Op::WatchNodemaps | Op::ListNodemaps | Op::ChangeNodemap => refused(op),
+            Op::WatchNodemaps | Op::ListNodemaps | Op::ChangeNodemap | Op::RestartHost => refused(op),
             Op::WatchMappedNodemaps | Op::ListMappedNodemaps | Op::ChangeMappedNodemap => refused(op),
             Op::MdtShares | Op::OstShares | Op::WatchLimits | Op::ChangeLimit => refused(op),
             Op::RecallNotice | Op::InvalidateNotice | Op::LayoutNotice | Op::ReportNotice => refused(op),
             Op::SessionEndNotice | Op::SettleNotice | Op::LeaseNotice | Op::ClosedNotice => refused(op),
-            Op::NodeRegister | Op::NodeOrder | Op::NodeSlices => refused(op),
+            Op::NodeRegister | Op::NodeOrder | Op::NodeSlices | Op::TakeOrders => refused(op),
             Op::MountLogLevel | Op::LogLevelNotice | Op::NodeLogLines | Op::NodeLogLevel => refused(op),
             Op::WatchDurability | Op::ChangeDurability => refused(op),
         }

@@ -75,6 +75,26 @@ async fn body(mgs: &Arc<Mgs>, conn: &ServerConn, frame: &Frame) -> Result<Bytes>
         Op::KeepShared => reply(ops::shared::keep(mgs, conn, decode_body(&frame.body)?).await),
         Op::ListShared => reply(ops::shared::list(mgs)),
         Op::ChangeShared => reply(ops::shared::change(mgs, conn, decode_body(&frame.body)?).await),
+        Op::FetchMgt => reply(ops::hosts::fetch_mgt(mgs, conn, decode_body(&frame.body)?).await),
+        Op::Events => reply(ops::events::handle(mgs, conn, decode_body(&frame.body)?).await),
+        Op::NoteTerm => {
+            let request: NoteTermReq = decode_body(&frame.body)?;
+            check_speaks_for(Op::NoteTerm, conn.principal(), request.target)?;
+            reply(ops::note_term::handle(mgs, request).await)
+        }
+        Op::NoteScrub => {
+            let request: NoteScrubReq = decode_body(&frame.body)?;
+            check_speaks_for(Op::NoteScrub, conn.principal(), request.target)?;
+            reply(ops::note_scrub::handle(mgs, request))
+        }
+        Op::TargetInfo => reply(ops::target_info::handle(mgs, conn)),
+        op => sets(mgs, conn, frame, op).await,
+    }
+}
+
+/// Operations about replica sets and spare hosts.
+async fn sets(mgs: &Arc<Mgs>, conn: &ServerConn, frame: &Frame, op: Op) -> Result<Bytes> {
+    match op {
         Op::KeepReplicas => reply(ops::replica::keep(mgs, conn, decode_body(&frame.body)?).await),
         Op::ListSpares => reply(ops::replica::list_spares(mgs)),
         Op::ReportSpare => reply(ops::replica::report_spare(mgs, conn, decode_body(&frame.body)?)),
@@ -92,19 +112,6 @@ async fn body(mgs: &Arc<Mgs>, conn: &ServerConn, frame: &Frame) -> Result<Bytes>
             check_speaks_for(Op::NoteOpening, conn.principal(), request.target)?;
             reply(ops::replica::note_opening(mgs, conn, request).await)
         }
-        Op::FetchMgt => reply(ops::hosts::fetch_mgt(mgs, conn, decode_body(&frame.body)?).await),
-        Op::Events => reply(ops::events::handle(mgs, conn, decode_body(&frame.body)?).await),
-        Op::NoteTerm => {
-            let request: NoteTermReq = decode_body(&frame.body)?;
-            check_speaks_for(Op::NoteTerm, conn.principal(), request.target)?;
-            reply(ops::note_term::handle(mgs, request).await)
-        }
-        Op::NoteScrub => {
-            let request: NoteScrubReq = decode_body(&frame.body)?;
-            check_speaks_for(Op::NoteScrub, conn.principal(), request.target)?;
-            reply(ops::note_scrub::handle(mgs, request))
-        }
-        Op::TargetInfo => reply(ops::target_info::handle(mgs, conn)),
         op => rules(mgs, conn, frame, op).await,
     }
 }

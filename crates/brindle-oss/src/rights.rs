@@ -154,7 +154,7 @@ fn needs(op: Op, body: &[u8]) -> Result<Needs> {
         Op::FenceSession | Op::FenceLayout => return refused(op),
         Op::ReplicaAttach | Op::ReplicaLease | Op::ReplicaChange | Op::ReplicaLook => return refused(op),
         Op::ReplicaList | Op::ReplicaRead | Op::ReplicaVerify | Op::ReplicaScrub => return refused(op),
-        Op::Scrub | Op::NoteScrub | Op::MdtScrub => return refused(op),
+        Op::Scrub | Op::NoteScrub | Op::MdtScrub | Op::NoteOpening => return refused(op),
         Op::MemberVerify | Op::MemberCompare | Op::MemberScrub | Op::ReportSpare => return refused(op),
         // Other servers'.
         Op::SessionOpen | Op::SessionRenew | Op::SessionClose | Op::Reclaim => return refused(op),
@@ -204,7 +204,6 @@ fn needs(op: Op, body: &[u8]) -> Result<Needs> {
         Op::WatchMappedNodemaps | Op::ListMappedNodemaps | Op::ChangeMappedNodemap => return refused(op),
         Op::MdtShares | Op::OstShares | Op::WatchLimits | Op::ChangeLimit => return refused(op),
         Op::WatchDurability | Op::ChangeDurability | Op::TakeOrders | Op::RestartHost => return refused(op),
-        Op::NoteOpening => return refused(op),
         Op::RecallNotice | Op::InvalidateNotice | Op::LayoutNotice | Op::ReportNotice => return refused(op),
         Op::SessionEndNotice | Op::SettleNotice | Op::LeaseNotice | Op::ClosedNotice => return refused(op),
         Op::NodeRegister | Op::NodeOrder | Op::NodeSlices => return refused(op),

@@ -365,6 +365,14 @@ impl Caller {
 }
 
 impl Inner {
+    /// Completes when requests may go out.
+    async fn until_ready(&self) -> Result<(), Fault> {
+        match self.host.ready() {
+            Some(ready) => ready.await,
+            None => Ok(()),
+        }
+    }
+
     fn ending(&self) -> Fault {
         self.ended.get().cloned().unwrap_or_else(|| Fault::new(Code::Shutdown))
     }
@@ -436,9 +444,7 @@ impl Exchange {
         let mut lost: Option<SessionId> = None;
         let mut failures = 0u32;
         loop {
-            if let Some(ready) = inner.host.ready() {
-                ready.await?;
-            }
+            inner.until_ready().await?;
             let identity = inner.host.identity();
             if self.options.only_as.is_some_and(|wanted| wanted != identity) {
                 return Err(Fault::new(Code::SessionLost));

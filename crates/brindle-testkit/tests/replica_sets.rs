@@ -74,7 +74,7 @@ fn fresh_seeds_of_replica_sets_hold() {
     let count = std::env::var("BRINDLE_SET_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(FRESH_DEFAULT);
     let given = std::env::var("BRINDLE_SEED").ok().and_then(|n| n.parse().ok());
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    let first: u64 = given.unwrap_or(now.as_nanos() as u64 % 1_000_000_000);
+    let first: u64 = given.unwrap_or(u64::from(now.subsec_nanos()));
     eprintln!("{count} seeds from {first}");
     hold((0..count).map(|n| first + n));
 }
