@@ -23,8 +23,8 @@ use crate::target::hex;
 pub const SILENT_MS: u64 = 15_000;
 /// Longest time until a host serves a target, or has stopped it.
 pub const HOSTED_LIMIT_MS: u64 = 60_000;
-/// Longest time for a change of a host, in milliseconds: an MGS that has just begun waits until it has heard of the host.
-const CHANGE_MS: u64 = 15_000;
+/// Longest time for a new name of a host, in milliseconds: an MGS that has just begun waits until it has heard of the host.
+const RENAME_MS: u64 = 15_000;
 /// Interval between two looks at a host that is waited for.
 const LOOK_EVERY_MS: u64 = 300;
 
@@ -246,8 +246,12 @@ impl Servers {
         change: HostChange,
         is_dry_run: bool,
     ) -> Result<ChangeHostResp> {
+        let may_wait = matches!(change, HostChange::Rename { .. });
         let request = ChangeHostReq { host: host.to_owned(), change, is_dry_run };
-        self.ask_the_mgs_within(place, &request, CHANGE_MS).await
+        match may_wait {
+            true => self.ask_the_mgs_within(place, &request, RENAME_MS).await,
+            false => self.ask_the_mgs(place, &request).await,
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! An action on a large file that several agents carry out together (design note 058), as the agent sees it that has the attempt.
 //!
-//! This agent makes the place (a copy in the archive, or a file without a name), has the MDT divide the file, and takes spans like any other
+//! The agent with the attempt makes the place (a copy in the archive, or a file without a name), has the MDT divide the file, and takes spans like any other
 //! agent. It gathers what was made of all spans, and ends the action alone, as it does with a file that is not divided.
 
 use std::collections::BTreeMap;

@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::sim::World;
 use brindle_client::namespace::create::CreateIn;
 use brindle_client::{Client, Ctx};
 use brindle_stdx::Seams;
@@ -139,6 +140,25 @@ pub struct Report {
     pub tail: Vec<String>,
 }
 
+impl Report {
+    /// The report of a run, whose world ends. Of operations and events the last `lines` are kept, and 60 at least.
+    pub(crate) fn of(seed: u64, world: &World, history: &History, lines: usize) -> Report {
+        let mut tail = history.tail(lines.max(60));
+        tail.extend(world.lines());
+        let report = Report {
+            seed,
+            trace_hash: world.trace_hash(),
+            operations: history.len(),
+            seconds: history.now_ns() / 1_000_000_000,
+            faults: history.faults(),
+            violations: history.violations(),
+            tail,
+        };
+        world.end();
+        report
+    }
+}
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verdict = if self.violations.is_empty() { "held" } else { "BROKEN" };
@@ -213,19 +233,7 @@ pub fn run(seed: u64, plan: &Plan) -> Report {
         crate::check::disks(&run.cluster, &history);
     }
     run.mounts.lock().clear();
-    let mut tail = history.tail(plan.lines.max(60));
-    tail.extend(world.lines());
-    let report = Report {
-        seed,
-        trace_hash: world.trace_hash(),
-        operations: history.len(),
-        seconds: history.now_ns() / 1_000_000_000,
-        faults: history.faults(),
-        violations: history.violations(),
-        tail,
-    };
-    world.end();
-    report
+    Report::of(seed, &world, &history, plan.lines)
 }
 
 impl Run {

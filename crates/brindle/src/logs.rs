@@ -230,7 +230,7 @@ fn levels_of_buffers(args: &LevelArgs) -> Result<Levels> {
     Ok(of_host(bb::logs::processes(&socket)?, host)?.into_iter().map(level).collect())
 }
 
-/// Those of one host; of all where `host` is empty.
+/// Lines of one host; of all where `host` is empty.
 fn of_host(mut processes: Vec<Process>, host: &str) -> Result<Vec<Process>> {
     processes.retain(|process| host.is_empty() || process.host == host);
     if processes.is_empty() {

@@ -13,6 +13,7 @@ use brindle_tests::users::{ANN, run_as};
 
 use crate::dice::{Dice, seed};
 
+mod controller;
 mod hosts;
 mod resize;
 mod storm;
@@ -518,11 +519,7 @@ fn jobs_live_the_same_under_the_plug_in_lua() {
     let out = |name: &str| std::fs::read_to_string(slurm.work.join("out").join(name)).unwrap();
     assert_eq!((out("lines.n1").as_str(), out("lines.n2").as_str()), ("3\n", "3\n"));
     slurm.until(&["E7006", "/nowhere/x"], || slurm.job(&missing));
-    // Slurm has been seen not to ask for the teardown of a job that is cancelled in the very moment in which another one's runs.
-    let is_listed = |line: &str| line.split_whitespace().next() == Some(whole.as_str());
-    let is_gone = || !slurm.brindle(&["bb", "list"]).lines().any(is_listed);
-    slurm.until(&["gone"], || if is_gone() { "gone" } else { "" }.to_owned());
-    slurm.slurm("scancel", &[&missing]);
+    slurm.cancel_held(&missing);
     // Persistent buffers are the orchestrator's alone here.
     let failed = slurm.submit_plain(&format!("{dw}\n#DW create_persistent name=shared capacity=32MiB pool=default\n#DW persistentdw name=shared\n#DW stage_out type=file source=$DW_JOB_STRIPED/r destination=/root/r\ndate > $DW_PERSISTENT_STRIPED_shared/x; cp $DW_PERSISTENT_STRIPED_shared/x $DW_JOB_STRIPED/r"));
     slurm.until(&["E7006 cannot write to /root/r"], || slurm.job(&failed));

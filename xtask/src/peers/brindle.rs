@@ -29,6 +29,12 @@ impl Brindle {
     }
 }
 
+/// Name and version of a program of Brindle.
+pub fn version_of(program: &str) -> String {
+    let said = capture(program, &["--version"]).unwrap_or_default();
+    said.lines().next().unwrap_or("brindle of unknown version").to_owned()
+}
+
 /// The source in the output of `brindle dev status -o json`.
 fn source_of(status: &str) -> Option<String> {
     let status: serde_json::Value = serde_json::from_str(status).ok()?;
@@ -51,8 +57,7 @@ impl System for Brindle {
     }
 
     fn version(&self) -> String {
-        let said = capture(&self.program, &["--version"]).unwrap_or_default();
-        said.lines().next().unwrap_or("brindle of unknown version").to_owned()
+        version_of(&self.program)
     }
 
     fn settings(&self) -> String {

@@ -1,10 +1,11 @@
 //! Brindle with one, two or three copies of everything, on hosts of its own.
 
+use super::brindle::version_of;
 use super::packages;
 use super::place::SystemPlace;
 use super::scale::Scale;
 use super::system::{Role, System};
-use crate::run::{Cmd, capture};
+use crate::run::Cmd;
 
 /// Longest time of `brindle dev up` and `down`: the cluster is made with the commands of an administrator.
 const DEV_SECS_MAX: u64 = 240;
@@ -61,8 +62,7 @@ impl System for Copies {
     }
 
     fn version(&self) -> String {
-        let said = capture(&self.program, &["--version"]).unwrap_or_default();
-        said.lines().next().unwrap_or("brindle of unknown version").to_owned()
+        version_of(&self.program)
     }
 
     fn settings(&self) -> String {

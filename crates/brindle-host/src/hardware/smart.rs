@@ -221,7 +221,7 @@ impl Answer {
         told.or_else(|| self.flash_statistic()).or_else(|| self.float("/endurance_used/current_percent"))
     }
 
-    /// What the statistics of an ATA disk say of its flash.
+    /// Wear of the flash by the statistics of an ATA disk.
     fn flash_statistic(&self) -> Option<f64> {
         let pages = self.0.pointer("/ata_device_statistics/pages")?.as_array()?;
         let page = pages.iter().find(|page| page["number"].as_u64() == Some(FLASH_PAGE))?;
@@ -235,7 +235,7 @@ impl Answer {
         told.or_else(|| self.number(&format!("{NVME}/critical_warning"))).unwrap_or(0)
     }
 
-    /// What is wrong by the disk's own word; empty where it only says that it fails.
+    /// Reasons of the failure in words, as the disk gives them; empty where it gives none.
     fn words_of_failure(&self) -> String {
         let warnings = self.nvme_warnings();
         let of_nvme = NVME_WARNINGS.into_iter().filter(|(bit, _)| warnings & bit != 0);

@@ -29,7 +29,7 @@ const FAILURES_MAX: u32 = 3;
 /// Divided files that have ended and can still be looked at.
 const ENDED_MAX: usize = SHARES_MAX / 2;
 
-/// What the agent that has the attempt says of its file.
+/// A file to be divided, as the agent with the attempt describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// The attempt.

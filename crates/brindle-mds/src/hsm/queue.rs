@@ -8,7 +8,7 @@ use std::ops::Bound;
 
 use brindle_stdx::Mono;
 use brindle_stdx::cast::len_u32;
-use brindle_types::{HsmControl, HsmKind, Ino, Pair, Result};
+use brindle_types::{Code, Fault, HsmControl, HsmKind, Ino, Pair, Result};
 use brindle_wire::mds::hsm::{HsmAction, HsmAgent, HsmAttempt, HsmStatus};
 use brindle_wire::mds::hsm_span::HsmDivided;
 
@@ -24,7 +24,7 @@ pub const QUEUED_PATIENT_MAX: usize = QUEUED_MAX / 4 * 3;
 /// Actions that have ended and can still be looked at.
 const FINISHED_MAX: usize = 256;
 /// Agents that are known at once.
-pub const AGENTS_MAX: usize = 1024;
+const AGENTS_MAX: usize = 1024;
 /// Actions of a user that are passed over because they are for another archive, in one look.
 const PASSED_MAX: usize = 256;
 
@@ -68,7 +68,7 @@ pub struct Queue {
     pub(super) restoring: BTreeMap<Ino, Restoring>,
     /// Files that several agents work on.
     pub(super) divided: BTreeMap<Ino, Divided>,
-    /// Those that have ended a moment ago.
+    /// Divided files whose actions ended a moment ago.
     pub(super) ended_divided: VecDeque<HsmDivided>,
     finished: VecDeque<HsmAction>,
     /// Actions that went well since the MDT started.
@@ -227,11 +227,11 @@ impl Queue {
         self.turn.insert(kind, uid);
     }
 
-    /// An agent has said something.
-    pub fn heard(&mut self, agent: [u8; 16], host: &str, archives: &[u32], now: Mono) {
-        let known = self.agents.len() < AGENTS_MAX || self.agents.contains_key(&agent);
-        if !known {
-            return;
+    /// An agent has said something. `Overloaded` where there are too many others.
+    pub fn heard(&mut self, agent: [u8; 16], host: &str, archives: &[u32], now: Mono) -> Result<()> {
+        if self.agents.len() >= AGENTS_MAX && !self.agents.contains_key(&agent) {
+            let why = format!("there are {AGENTS_MAX} agents already");
+            return Err(Fault::new(Code::Overloaded).what("cannot serve an archive").why(why));
         }
         let entry = self.agents.entry(agent).or_insert_with(|| Agent {
             host: host.to_owned(),
@@ -245,6 +245,7 @@ impl Queue {
         entry.has_asked = true;
         host.clone_into(&mut entry.host);
         archives.clone_into(&mut entry.archives);
+        Ok(())
     }
 
     /// An agent keeps its lease. `false`: it is not known.
@@ -454,7 +455,7 @@ mod tests {
         queue.put(Ino(1), Action { running, ..action(HsmKind::Archive, 7, 1) });
         queue.put(Ino(2), Action { running, ..action(HsmKind::Archive, 7, 2) });
         assert_eq!(queue.silent_agents(Mono::default(), 10), [[3; 16]]);
-        queue.heard([3; 16], "h", &[], Mono::default());
+        queue.heard([3; 16], "h", &[], Mono::default()).expect("there is room");
         assert!(queue.silent_agents(Mono::default(), 10).is_empty());
     }
 

@@ -11,7 +11,6 @@ use brindle_wire::mds::hsm::{
 };
 use futures_util::future::join_all;
 
-use crate::hsm::queue::AGENTS_MAX;
 use crate::hsm::sync::{SYNC_WAIT_MS, sync_file};
 use crate::hsm::{self, AGENT_LEASE_MS, HsmEvent, restore};
 use crate::mdt::{Call, Event, Mdt, Step, Stop, Txn};
@@ -39,15 +38,8 @@ pub async fn handle_take(mdt: &Mdt, call: &Call, req: HsmTakeReq) -> Result<HsmT
     if req.max > TAKE_MAX || !is_bounded(&req.host, &req.archives) {
         return Err(Fault::new(Code::InvalidArgument).why("more actions, archives or letters than can be"));
     }
-    {
-        let mut live = mdt.live_mut();
-        let now = mdt.hearing().now();
-        if live.hsm.agents.len() >= AGENTS_MAX && !live.hsm.agents.contains_key(&req.agent) {
-            let why = format!("there are {AGENTS_MAX} agents already");
-            return Err(Fault::new(Code::Overloaded).what("cannot serve an archive").why(why));
-        }
-        live.hsm.heard(req.agent, &req.host, &req.archives, now);
-    }
+    let now = mdt.hearing().now();
+    mdt.live_mut().hsm.heard(req.agent, &req.host, &req.archives, now)?;
     let lease_ms = bounded_u32(AGENT_LEASE_MS);
     // The wait changes nothing, so a timeout loses nothing.
     let waiting = mdt.step(call, |t| match t.live().hsm.has_work(&req.archives) {

@@ -12,7 +12,6 @@ use brindle_wire::mds::hsm_span::{
 use super::hsm_agent::is_bounded;
 use crate::hsm;
 use crate::hsm::divided::{Plan, spans_of};
-use crate::hsm::queue::AGENTS_MAX;
 use crate::mdt::{Call, Event, Mdt, Stop, Txn};
 use crate::store::inode;
 
@@ -38,7 +37,8 @@ pub async fn handle_divide(mdt: &Mdt, _call: &Call, req: HsmDivideReq) -> Result
     Ok(HsmDivideResp { is_divided: true, finished })
 }
 
-/// What a request says; `None` if the file is not to be divided, no plan if it only asks that.
+/// The plan in a request, and the spans that its agent knows to be finished. `None` if the file is not to be divided; no plan if the request only
+/// asks whether it is.
 fn plan(t: &Txn<'_>, req: &HsmDivideReq) -> Result<Option<(Option<Plan>, Spans)>> {
     let action = hsm::attempt(t, &req.attempt)?;
     let Some(running) = action.running.filter(|running| running.agent == req.agent) else {
@@ -93,11 +93,7 @@ pub async fn handle_span_take(mdt: &Mdt, call: &Call, req: HsmSpanTakeReq) -> Re
     {
         let mut live = mdt.live_mut();
         let now = mdt.hearing().now();
-        if live.hsm.agents.len() >= AGENTS_MAX && !live.hsm.agents.contains_key(&req.agent) {
-            let why = format!("there are {AGENTS_MAX} agents already");
-            return Err(Fault::new(Code::Overloaded).what("cannot serve an archive").why(why));
-        }
-        live.hsm.heard(req.agent, &req.host, &req.archives, now);
+        live.hsm.heard(req.agent, &req.host, &req.archives, now)?;
         if live.hsm.free_unheard_of(req.agent, req.of, &req.holds) {
             live.events.fire(Event::HsmWork);
         }

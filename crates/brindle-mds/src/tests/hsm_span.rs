@@ -83,7 +83,7 @@ async fn help(rig: &Rig, agent: [u8; 16], holds: &[&HsmSpan]) -> HsmSpan {
     take_span(rig, agent, None, holds).await.expect("answered").expect("a span")
 }
 
-/// What an archive makes of a span.
+/// The result of a span, as an archive gives it.
 fn made(span: &HsmSpan) -> HsmSpanMade {
     if span.kind == HsmKind::Restore {
         return HsmSpanMade { sums: Vec::new(), part: None };

@@ -94,7 +94,7 @@ impl Blocks {
         Ok(())
     }
 
-    /// What is wrong about the words of a block: each must be of the newest write that may not be lost, or of a later one. `before`: the writes
+    /// The broken promise about the words of a block, if one is: each must be of the newest write that may not be lost, or of a later one. `before`: the writes
     /// that were acknowledged before it was read.
     fn wrong(&self, index: usize, (before, now): (&[Write], &[Write]), words: &[u64]) -> Option<String> {
         let kept = before.iter().enumerate().rev().find_map(|(at, write)| {

@@ -65,7 +65,7 @@ enum Service {
     Ost(Box<brindle_oss::Handle>),
 }
 
-/// What is left of a member, until nothing is.
+/// Parts of a stopped member that still exist.
 enum Remains {
     Primary(Weak<brindle_mds::mdt::Mdt>),
     Follower(Weak<FollowerService>),

@@ -117,19 +117,7 @@ pub fn run(seed: u64, plan: &Plan) -> Report {
     if let Err(stuck) = done {
         history.violation(format!("R6: the run did not end: {stuck:?}"));
     }
-    let mut tail = history.tail(plan.lines.max(60));
-    tail.extend(world.lines());
-    let report = Report {
-        seed,
-        trace_hash: world.trace_hash(),
-        operations: history.len(),
-        seconds: history.now_ns() / 1_000_000_000,
-        faults: history.faults(),
-        violations: history.violations(),
-        tail,
-    };
-    world.end();
-    report
+    Report::of(seed, &world, &history, plan.lines)
 }
 
 async fn all(cluster: &SetCluster, witness: &Arc<Witness>, plan: &Plan) {

@@ -88,7 +88,7 @@ impl Names {
         Ok(())
     }
 
-    /// What is wrong about a name that is there, or is not.
+    /// The broken promise about a name that is there or is not, if one is.
     fn wrong(&self, name: &Name, is_there: bool) -> Option<String> {
         let (acked, what) = match (name.removed, name.made, is_there) {
             (Some(removed), _, true) => (removed, "is there, and its removal was"),

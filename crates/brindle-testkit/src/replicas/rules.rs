@@ -32,7 +32,7 @@ struct Seen {
     told: BTreeMap<u32, u64>,
 }
 
-/// What was seen of a run. Outside the cluster, as the witness against it.
+/// A record of everything that clients saw in a run. It stands outside the cluster, and testifies against it.
 pub struct Witness {
     history: History,
     seen: Mutex<Seen>,

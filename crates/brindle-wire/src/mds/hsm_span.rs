@@ -62,11 +62,11 @@ message!(HsmDivideReq => HsmDivideResp, HsmDivide);
 pub struct HsmSpanFinished {
     /// Number of the span.
     pub span: u32,
-    /// What was made of it.
+    /// Result of the span.
     pub made: HsmSpanMade,
 }
 
-/// What an agent has made of a span: its bytes are at their place, on stable storage.
+/// Result of a span: its bytes are at their place, on stable storage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HsmSpanMade {
     /// BLAKE3 chaining values of its extents, where it was archived; at most [`SPAN_SUMS_MAX`].
@@ -138,7 +138,7 @@ pub struct HsmSpanDoneReq {
     pub agent: [u8; 16],
     /// The span, and the claim on it.
     pub claim: HsmClaim,
-    /// What was made of it, or why it was not. An agent that has failed gets no more spans of the attempt.
+    /// Result of the span, or why there is none. An agent that has failed gets no more spans of the attempt.
     pub outcome: Result<HsmSpanMade, Fault>,
     /// Credentials of the agent: root's.
     pub cred: Cred,
