@@ -11,6 +11,7 @@ import path from 'node:path';
 import { chromium } from 'playwright-core';
 import { buffers } from './pages/buffers.mjs';
 import { help } from './pages/help.mjs';
+import { scale } from './pages/scale.mjs';
 import { settings } from './pages/settings.mjs';
 import { tiering } from './pages/tiering.mjs';
 import { usage } from './pages/usage.mjs';
@@ -255,6 +256,7 @@ async function main() {
   await buffers(tools);
   await settings(tools);
   await help(tools);
+  await scale({ context, page, check, shots });
   for (const [title, name] of [['Servers', 'servers'], ['Tasks', 'tasks'], ['Audit log', 'audit'], ['Users', 'users']]) {
     await goTo(title);
     await page.getByRole('heading', { name: title }).waitFor();

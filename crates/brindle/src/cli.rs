@@ -139,7 +139,7 @@ enum Command {
     Config(serve::config_command::Command),
     /// Say what a code means, what to do about it, and what programs see
     Explain(explain::Args),
-    /// Levels of the logs of servers, while they run
+    /// Logs of servers, mounts, agents, burst buffers and the manager: their last lines, and their levels
     #[command(subcommand)]
     Log(logs::Command),
     /// For whoever helps from afar
