@@ -4,6 +4,7 @@
 //! A new step is one line in [`STEPS`]. The result goes to `bench/soak/DATE-COMMIT.log`: commit, machine, seeds, how long,
 //! what was found. `cargo xtask soak STEP...` runs only these steps.
 
+mod grounds;
 mod hdf5;
 mod postgres;
 mod releases;
@@ -54,6 +55,13 @@ const STEPS: &[Step] = &[
         name: "postgres",
         about: "PostgreSQL, killed and checked",
         run: |soak| soak.suite(&postgres::SUITE),
+    },
+    Step { name: "hosts", about: "the suites on a cluster of hosts", run: grounds::on_hosts },
+    Step { name: "mirrored", about: "the suites on targets with two copies", run: grounds::on_mirrored },
+    Step {
+        name: "tiered",
+        about: "the suites on a tree that a policy archives and releases all the time",
+        run: grounds::on_tiered,
     },
     Step { name: "hdf5", about: "HDF5's own test suite", run: |soak| soak.suite(&hdf5::SUITE) },
     Step { name: "faults", about: "kills, power cuts, full disks, damage, garbage", run: faults },

@@ -89,6 +89,40 @@ impl Cluster {
         ended("brindle dev up", &self.log("up", command.arg("--mount").arg(a).arg("--mount").arg(b)))
     }
 
+    /// Like [`Cluster::up`], with an archive, an agent, and an engine that carries out this policy.
+    pub fn up_tiered(&mut self, policy: &str) -> Result<(), String> {
+        let (state, a, b) = (self.state(), self.a(), self.b());
+        let command = self.brindle(&["dev", "up", "--osts", "4", "--dir"]).arg(state).arg("--archive");
+        let command = command.arg(self.base.join("archive")).arg("--mount").arg(a).arg("--mount").arg(b);
+        ended("brindle dev up", &self.log("up", command))?;
+        // The engine reads its text again when it has changed.
+        let text = self.state().join("policy.conf");
+        std::fs::write(&text, policy).map_err(|e| format!("cannot write {}: {e}", text.display()))
+    }
+
+    /// Starts a cluster of hosts, as these options of `brindle dev up` say.
+    pub fn up_on_hosts(&mut self, options: &[&str]) -> Result<(), String> {
+        let command = self.brindle(&["dev", "up", "--dir"]).arg(self.state()).args(options);
+        ended("brindle dev up", &self.log("up", command))
+    }
+
+    /// The mount of the first client host.
+    pub fn client(&self) -> PathBuf {
+        self.state().join("mnt").join("c1")
+    }
+
+    /// Where the policy engine keeps its state.
+    pub fn policy_state(&self) -> PathBuf {
+        self.state().join("policy")
+    }
+
+    /// What a command tells as JSON of a path. It may end with an exit code of its own.
+    pub fn asked(&mut self, args: &[&str], path: &Path) -> Result<serde_json::Value, String> {
+        let command = self.brindle(args).arg(path).args(["-o", "json"]);
+        let done = self.log("asked", command);
+        serde_json::from_str(&done.output()).map_err(|e| format!("{e}\n{}", done.explain()))
+    }
+
     /// Unmounts and ends all processes; the data stays.
     pub fn down(&mut self) -> Result<(), String> {
         let command = self.brindle(&["dev", "down", "--dir"]).arg(self.state());
