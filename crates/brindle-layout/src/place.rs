@@ -32,6 +32,9 @@ pub struct Candidate {
     pub up: bool,
     /// Whether the OST answers, and its disk returns errors.
     pub degraded: bool,
+    /// Number among the OSTs of its host: those with the same number take their turns before those with a higher one, so that
+    /// files that follow each other, and stripes of a file, are on different hosts.
+    pub rank: u16,
 }
 
 /// Request for a placement.
@@ -108,6 +111,8 @@ fn alike(good: &[Candidate], mark: u64) -> bool {
 }
 
 fn round(good: &[Candidate], cursor: u64) -> Vec<u16> {
+    let mut good = good.to_vec();
+    good.sort_by_key(|c| (c.rank, c.index));
     let first = cursor % good.len().max(1) as u64;
     let first = usize::try_from(first).expect("it is below a length");
     good.iter().cycle().skip(first).take(good.len()).map(|c| c.index).collect()

@@ -132,9 +132,12 @@ fn new_file(t: &Txn<'_>, dir: &Inode) -> Result<FileBody> {
     empty_file(t, &effective_policy(t, dir)?)
 }
 
-/// An empty file's part of an inode: inline, with components of a new generation.
+/// An empty file's part of an inode: inline, with components of a new generation. OSTs are chosen for the first one, if any is known yet.
 pub fn empty_file(t: &Txn<'_>, policy: &LayoutPolicy) -> Result<FileBody> {
-    let components = t.mdt().osts().lay_out(policy, t.pair())?;
+    let mut components = t.mdt().osts().lay_out(policy, t.pair())?;
+    if let Some(first) = components.first_mut() {
+        first.osts = t.choose_osts(&first.asked)?;
+    }
     Ok(FileBody {
         layout: Layout { epoch: t.pair(), body: t.pair(), inline: true, components },
         layout_gen: 0,

@@ -258,6 +258,7 @@ pub async fn ask_space(mdt: &Mdt, index: u16) {
             total_inodes: space.total_inodes,
             up: true,
             degraded: space.degraded,
+            ..Candidate::default()
         }),
         Some(Err(_)) | None => mdt.osts().set_down(index),
     }

@@ -16,7 +16,7 @@ use brindle_types::{
     Code, Fault, LayoutPolicy, ObjectId, Pair, PoolName, Result, Role, StripePolicy, TargetId,
 };
 use brindle_wire::frame::{Frame, decode_reply, encode_body};
-use brindle_wire::map::Map;
+use brindle_wire::map::{Map, TargetEntry};
 use brindle_wire::oss::ChangeResp;
 use brindle_wire::oss::stat::{ObjectStat, StatObjectsReq};
 use brindle_wire::oss::write::{CopyRangeReq, WriteReq, WriteResp};
@@ -61,12 +61,20 @@ pub struct Osts {
     cursors: Mutex<BTreeMap<Option<PoolName>, u64>>,
 }
 
+/// Places in the round that a choice took.
+pub struct Turn {
+    pool: Option<PoolName>,
+    osts: u64,
+}
+
 /// The part of the map that matters here.
 #[derive(Clone, Default)]
 struct Known {
     version: u64,
     /// OSTs of the map.
     osts: Arc<[u16]>,
+    /// Number of the host that serves each OST: OSTs of different hosts take turns.
+    hosts: Arc<BTreeMap<u16, usize>>,
     pools: Arc<Pools>,
     /// OSTs that get no new objects: those that are drained, and those that there are no more.
     draining: Arc<[u16]>,
@@ -167,7 +175,7 @@ impl Osts {
     /// Whether an OST that was chosen is silent, and another can be chosen: nobody has asked for this one.
     pub fn has_another(&self, asked: &StripePolicy, ost: u16) -> bool {
         let is_wished = asked.start_ost.is_some() || !asked.osts.is_empty();
-        self.is_silent(ost) && !is_wished && self.place(asked).is_ok_and(|osts| !osts.contains(&ost))
+        self.is_silent(ost) && !is_wished && self.look(asked).is_ok_and(|osts| !osts.contains(&ost))
     }
 
     /// Takes in the pools of a map.
@@ -178,9 +186,16 @@ impl Osts {
             map.removed.iter().filter(|t| map.is_removed(t.id)).map(|t| t.id.index).collect();
         let draining = [&map.draining[..], &removed].concat().into();
         let osts = map.targets.iter().filter(|t| t.id.role == Role::Ost).map(|t| t.id.index).collect();
+        let mut names: Vec<&str> = map.targets.iter().map(TargetEntry::host).collect();
+        names.sort_unstable();
+        names.dedup();
+        let host_of = |target: &TargetEntry| names.binary_search(&target.host()).unwrap_or_default();
+        let of_osts = map.targets.iter().filter(|t| t.id.role == Role::Ost);
+        let hosts = Arc::new(of_osts.map(|t| (t.id.index, host_of(t))).collect());
         let known = Known {
             version: map.version,
             osts,
+            hosts,
             pools: Arc::new(pools),
             draining,
             removed: removed.clone().into(),
@@ -247,7 +262,7 @@ impl Osts {
         }
     }
 
-    /// The components of a new file; OSTs are chosen for the first one, if any is known yet.
+    /// The components of a new file, without OSTs.
     pub fn lay_out(&self, policy: &LayoutPolicy, generation: Pair) -> Result<Vec<Component>> {
         let component = |part: Planned| Component {
             start: part.start,
@@ -259,18 +274,30 @@ impl Osts {
             osts: Vec::new(),
             objects: Vec::new(),
         };
-        let mut components: Vec<Component> = plan(policy)?.into_iter().map(component).collect();
-        if let Some(first) = components.first_mut() {
-            first.osts = self.place(&first.asked)?;
-        }
-        Ok(components)
+        Ok(plan(policy)?.into_iter().map(component).collect())
     }
 
     /// OSTs for a component; none while no OST is known. A request that cannot be met any more is met as nearly as
-    /// possible: a destroyed pool counts as no pool. A pool without OSTs is refused.
-    pub fn place(&self, asked: &StripePolicy) -> Result<Vec<u16>> {
+    /// possible: a destroyed pool counts as no pool. A pool without OSTs is refused. The turn is for [`Osts::give_back`].
+    pub fn place(&self, asked: &StripePolicy) -> Result<(Vec<u16>, Turn)> {
         let (asked, all) = self.ground(asked)?;
-        self.place_among(all, &asked)
+        let osts = self.place_among(all, &asked)?;
+        let turn = Turn { pool: asked.pool().cloned(), osts: osts.len() as u64 };
+        Ok((osts, turn))
+    }
+
+    /// What was chosen is not used, and nobody has chosen since: the next choice is the same.
+    pub fn give_back(&self, turn: &Turn) {
+        if let Some(cursor) = self.cursors.lock().get_mut(&turn.pool) {
+            *cursor = cursor.saturating_sub(turn.osts);
+        }
+    }
+
+    /// What [`Osts::place`] would choose.
+    fn look(&self, asked: &StripePolicy) -> Result<Vec<u16>> {
+        let (asked, all) = self.ground(asked)?;
+        let mut cursor = self.cursors.lock().get(&asked.pool().cloned()).copied().unwrap_or_default();
+        self.choose(all, &asked, &mut cursor)
     }
 
     /// OSTs for at least `len_bytes` that must go elsewhere: none of `avoid`, none that is down or full. Empty if no such OST
@@ -361,6 +388,11 @@ impl Osts {
     }
 
     fn place_among(&self, all: Vec<Candidate>, asked: &StripePolicy) -> Result<Vec<u16>> {
+        let mut cursors = self.cursors.lock();
+        self.choose(all, asked, cursors.entry(asked.pool().cloned()).or_default())
+    }
+
+    fn choose(&self, mut all: Vec<Candidate>, asked: &StripePolicy, cursor: &mut u64) -> Result<Vec<u16>> {
         if all.is_empty() {
             return Ok(Vec::new());
         }
@@ -372,8 +404,7 @@ impl Osts {
         let nearest = StripePolicy { count: Some(-1), ..anywhere.clone() };
         let striping = normalise(asked, &indices).or_else(|_| normalise(&anywhere, &indices));
         let striping = striping.or_else(|_| normalise(&nearest, &indices))?;
-        let mut cursors = self.cursors.lock();
-        let cursor = cursors.entry(asked.pool().cloned()).or_default();
+        self.rank(&mut all);
         let random = self.seams.rng.next_u64();
         let ask = Ask {
             count: striping.count,
@@ -385,6 +416,17 @@ impl Osts {
         let osts = place(&all, &ask)?;
         *cursor += osts.len() as u64;
         Ok(osts)
+    }
+
+    /// Numbers the OSTs of each host.
+    fn rank(&self, all: &mut [Candidate]) {
+        let hosts = self.known.borrow().hosts.clone();
+        let mut of_host = BTreeMap::new();
+        for candidate in all {
+            let next = of_host.entry(hosts.get(&candidate.index).copied()).or_default();
+            candidate.rank = *next;
+            *next += 1;
+        }
     }
 
     /// Asks an OST once.

@@ -1,6 +1,8 @@
 //! The documents of a run, `bench/runs/DATE-COMMIT-peers-SCALE.md` for people and `.json` with every sample, and the table on
 //! the terminal.
 
+mod copies;
+
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
@@ -158,16 +160,19 @@ pub fn write(
     mut run: About,
 ) -> Result<String, String> {
     run.load_after = load_average();
-    let lines = Table { systems, records: &figures.records }.lines();
+    let table = Table { systems, records: &figures.records };
+    let lines = table.lines();
     let dir = session.root.join("bench/runs");
     std::fs::create_dir_all(&dir).map_err(|e| format!("cannot make {}: {e}", dir.display()))?;
     let stem = free_stem(&dir, &format!("{}-{}-peers-{}", run.date, run.commit, order.scale.name));
-    let ratios = ratios(&lines);
+    let has_ours = table.with_role(Role::Ours).next().is_some();
+    let alone = has_ours.then(|| format!("{}\n{}\n", ratios(&lines), count(&lines)));
+    let ratios = [alone, copies::ratios(&table, &lines)].into_iter().flatten().collect::<Vec<_>>().join("\n");
     let documents = [
         ("md", markdown(&run, order, systems, figures, &lines, &ratios)),
         ("json", document(&run, order, systems, figures, &lines)),
     ];
-    let mut said = format!("\n{ratios}\n{}\n", count(&lines));
+    let mut said = format!("\n{ratios}\n");
     for (ending, text) in documents {
         let path = dir.join(format!("{stem}.{ending}"));
         std::fs::write(&path, text).map_err(|e| format!("cannot write {}: {e}", path.display()))?;
@@ -252,7 +257,7 @@ fn markdown(
         run.load_after,
     );
     text += &caveats(order, lines);
-    let _ = writeln!(text, "\n## Ratios\n\n{LEGEND}\n\n{ratios}\n{}\n", count(lines));
+    let _ = writeln!(text, "\n## Ratios\n\n{LEGEND}\n\n{ratios}");
     let _ = writeln!(text, "## Figures\n\n{}", medians(systems, lines));
     text += "## Systems\n\n";
     for s in systems {

@@ -102,3 +102,29 @@ fn a_run_does_not_replace_another() {
     std::fs::write(dir.path().join("run-2.md"), "").unwrap();
     assert_eq!(free_stem(dir.path(), "run"), "run-3");
 }
+
+#[test]
+fn systems_with_copies_are_beside_those_with_as_many() {
+    let mut records = Vec::new();
+    for repetition in 1..=3 {
+        for (system, value) in [
+            ("brindle-1", 700.0),
+            ("brindle-2", 350.0),
+            ("brindle-3", 200.0),
+            ("ceph-2", 100.0),
+            ("gluster-2", 150.0),
+            ("gluster-3", 190.0),
+        ] {
+            records.push(record(system, repetition, "easy", 1, value));
+        }
+    }
+    let names = ["brindle-1", "brindle-2", "brindle-3", "ceph-2", "gluster-2", "gluster-3"];
+    let with_copies = names.map(|name| described(name, Role::Shown));
+    let table = Table { systems: &with_copies, records: &records };
+    let told = copies::ratios(&table, &table.lines()).unwrap();
+    let row = |n: usize| told.lines().nth(n).unwrap().split('|').map(str::trim).collect::<Vec<_>>();
+    assert_eq!(row(2)[2..8], ["2", "350 MiB/s", "gluster-2 150", "2.33 [2.33-2.33] of 2", "pass", "1.00"]);
+    assert_eq!(row(3)[2..8], ["3", "200 MiB/s", "gluster-3 190", "1.05 [1.05-1.05] of 2", "fail", "0.86"]);
+    let plain = systems();
+    assert_eq!(copies::ratios(&Table { systems: &plain, records: &[] }, &[]), None);
+}

@@ -3,6 +3,7 @@
 //! Invariant: when a [`Running`] is dropped, no host, mount or file of it is left.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -61,6 +62,8 @@ pub struct Running<'a> {
     pub(super) buffer: RefCell<Option<Mounted>>,
     /// Number of the next one.
     pub(super) next_token: Cell<u32>,
+    /// Pools of OSTs that were made.
+    pools: RefCell<BTreeSet<String>>,
 }
 
 impl Commands<'_> {
@@ -86,7 +89,8 @@ impl Running<'_> {
         let commands = Commands { session, program, logs };
         let (servers, clients) = (Vec::new(), Vec::new());
         let (buffer, next_token) = (RefCell::new(None), Cell::new(1));
-        let mut running = Running { commands, place, dir, servers, clients, buffer, next_token };
+        let pools = RefCell::default();
+        let mut running = Running { commands, place, dir, servers, clients, buffer, next_token, pools };
         let client_prefix = match place.kind {
             Kind::FileSystem => {
                 running.up_with_file_system()?;
@@ -243,10 +247,11 @@ impl Running<'_> {
         if self.place.kind == Kind::BurstBuffers {
             return self.buffer_dirs(load);
         }
+        let (pool, is_shared) = (format!("on{}", load.oss), load.work == Work::SharedFile);
+        let name = if is_shared { format!("{pool}-shared") } else { pool.clone() };
         let mounts = self.clients.iter().take(load.clients as usize);
-        let mounts: Vec<PathBuf> = mounts
-            .map(|client| self.dir.join("mnt").join(&client.name).join(format!("on{}", load.oss)))
-            .collect();
+        let mounts: Vec<PathBuf> =
+            mounts.map(|client| self.dir.join("mnt").join(&client.name).join(&name)).collect();
         let first = mounts.first().ok_or("a load has no client")?;
         if !first.exists() {
             let osts: Vec<String> = self
@@ -256,18 +261,16 @@ impl Running<'_> {
                 .flat_map(|host| &host.osts)
                 .map(u32::to_string)
                 .collect();
-            let pool = format!("on{}", load.oss);
-            self.brindle(&[
-                "pool",
-                "create",
-                "--dir",
-                &self.dir.display().to_string(),
-                &pool,
-                &osts.join(","),
-            ])?;
+            let dir = self.dir.display().to_string();
+            if self.pools.borrow_mut().insert(pool.clone()) {
+                self.brindle(&["pool", "create", "--dir", &dir, &pool, &osts.join(",")])?;
+            }
             std::fs::create_dir(first).map_err(|e| format!("{}: {e}", first.display()))?;
-            let count = if load.work == Work::SharedFile { "-1" } else { "1" };
-            self.brindle(&["lfs", "setstripe", "-p", &pool, "-c", count, &first.display().to_string()])?;
+            let mut words = vec!["lfs", "setstripe", "-p", &pool];
+            words.extend(if is_shared { "-c -1" } else { self.place.stripes }.split(' '));
+            let first = first.display().to_string();
+            words.push(&first);
+            self.brindle(&words)?;
         }
         Ok(mounts)
     }

@@ -21,6 +21,8 @@ pub struct HostCluster {
     pub kbit_per_second: u32,
     /// Rate of the links of clients, where it is another.
     pub client_kbit_per_second: Option<u32>,
+    /// Stripes of a file that belongs to one process, as words of `lfs setstripe`.
+    pub stripes: &'static str,
     /// What the loads run on.
     pub kind: Kind,
     /// Rows of the document.
@@ -127,12 +129,13 @@ use Work::{CutRail, FilePerProcess, MakeBuffers, Metadata, Random, SharedFile};
 pub const PLACES: &[HostCluster] = &[
     HostCluster {
         name: "beegfs",
-        about: "BeeGFS on 11 links of 12.4 GB/s, 32 clients; here 11 servers and 12 clients with 12.4 MB/s each (1:1000)",
+        about: "BeeGFS on 11 links of 12.4 GB/s, 32 clients; here 11 servers and 12 clients with 12.4 MB/s each (1:1000), files in three stripes as there",
         oss: 11,
         clients: 12,
         rails: 1,
         kbit_per_second: 99_200,
         client_kbit_per_second: None,
+        stripes: "-c 3 -S 2M",
         kind: Kind::FileSystem,
         rows: &[
             Row {
@@ -165,6 +168,7 @@ pub const PLACES: &[HostCluster] = &[
         rails: 1,
         kbit_per_second: 92_000,
         client_kbit_per_second: None,
+        stripes: "-c 1",
         kind: Kind::FileSystem,
         rows: &[
             Row {
@@ -192,6 +196,7 @@ pub const PLACES: &[HostCluster] = &[
         rails: 2,
         kbit_per_second: 92_000,
         client_kbit_per_second: None,
+        stripes: "-c 1",
         kind: Kind::FileSystem,
         rows: &[
             Row {
@@ -214,6 +219,7 @@ pub const PLACES: &[HostCluster] = &[
         rails: 1,
         kbit_per_second: 32_000,
         client_kbit_per_second: None,
+        stripes: "-c 1",
         kind: Kind::FileSystem,
         rows: &[
             Row {
@@ -236,6 +242,7 @@ pub const PLACES: &[HostCluster] = &[
         rails: 1,
         kbit_per_second: 200_000,
         client_kbit_per_second: Some(99_200),
+        stripes: "-c 1",
         kind: Kind::BurstBuffers,
         rows: &[
             Row {

@@ -28,6 +28,16 @@ fn alike_osts_are_used_in_turn() {
 }
 
 #[test]
+fn osts_of_different_hosts_take_turns() {
+    // Three hosts have two OSTs each: 0 and 1, 2 and 3, 4 and 5.
+    let osts: Vec<Candidate> = (0..6).map(|i| Candidate { rank: i % 2, ..ost(i, 900) }).collect();
+    let firsts: Vec<u16> =
+        (0..6).map(|cursor| place(&osts, &Ask { cursor, ..ask(1) }).expect("placed")[0]).collect();
+    assert_eq!(firsts, [0, 2, 4, 1, 3, 5]);
+    assert_eq!(place(&osts, &Ask { cursor: 1, ..ask(3) }).expect("placed"), [2, 4, 1]);
+}
+
+#[test]
 fn emptier_osts_get_more() {
     let osts = [ost(0, 930), ost(1, 130)];
     let firsts = (0..1000u64)

@@ -87,7 +87,7 @@ fn begin(t: &mut Txn<'_>, busy: &Busy<'_>, attempt: &HsmAttempt, from: Ino) -> S
 fn places(t: &Txn<'_>, file: &Inode) -> Result<Vec<Component>> {
     let reached = file.file()?.layout.components.iter().filter(|c| c.start < file.size_bytes);
     let placed = reached.map(|c| {
-        let osts = t.mdt().osts().place(&c.asked)?;
+        let osts = t.choose_osts(&c.asked)?;
         if osts.is_empty() {
             return Err(Fault::new(Code::OstFull).subject(file.ino.fid().to_string()).why("no OST is known"));
         }

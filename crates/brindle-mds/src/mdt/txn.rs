@@ -1,9 +1,10 @@
 //! The view of an operation's closure: rows, volatile state, numbers, and the changes that it makes.
 
+use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 
 use brindle_types::attr::Time;
-use brindle_types::{Change, FileType, Ino, Pair, Result, SessionId};
+use brindle_types::{Change, FileType, Ino, Pair, Result, SessionId, StripePolicy};
 use brindle_wire::cache_updates::{Covered, InodeUpdate, Leased, NameUpdate};
 use bytes::Bytes;
 
@@ -11,6 +12,7 @@ use super::stop::{Event, Step, Stop};
 use super::{Call, Live, Mdt};
 use crate::ask::Notice;
 use crate::opens::Writing;
+use crate::osts::{Osts, Turn};
 use crate::store::dirent::HashKey;
 use crate::store::{Changes, Inode, Rows, inode};
 
@@ -23,8 +25,22 @@ pub struct Txn<'a> {
     after: Vec<After>,
     notices: Vec<(SessionId, Notice)>,
     noted: Vec<Change>,
+    turns: Turns<'a>,
     /// Time of the operation.
     pub now: Time,
+}
+
+/// Turns that the batch took in the round of OSTs. A batch that does not come about gives them back: it is tried again, or fails, and would
+/// leave OSTs out.
+struct Turns<'a> {
+    osts: &'a Osts,
+    taken: RefCell<Vec<Turn>>,
+}
+
+impl Drop for Turns<'_> {
+    fn drop(&mut self) {
+        self.taken.get_mut().drain(..).for_each(|turn| self.osts.give_back(&turn));
+    }
 }
 
 /// Outcome of a closure.
@@ -48,11 +64,13 @@ impl<'a> Txn<'a> {
             after: Vec::new(),
             notices: Vec::new(),
             noted: Vec::new(),
+            turns: Turns { osts: mdt.osts(), taken: RefCell::default() },
             now,
         }
     }
 
     pub(super) fn into_parts(self) -> Parts<'a> {
+        self.turns.taken.borrow_mut().clear();
         Parts { changes: self.changes, after: self.after, notices: self.notices, noted: self.noted }
     }
 
@@ -139,6 +157,13 @@ impl<'a> Txn<'a> {
     pub fn tell_not_covered(&self, call: &Call, ino: Ino) {
         let at = self.place();
         call.tell(|news| news.inodes.push(InodeUpdate { ino, at, known: None }));
+    }
+
+    /// Chooses OSTs for a component; none while no OST is known.
+    pub fn choose_osts(&self, asked: &StripePolicy) -> Result<Vec<u16>> {
+        let (osts, turn) = self.mdt.osts().place(asked)?;
+        self.turns.taken.borrow_mut().push(turn);
+        Ok(osts)
     }
 
     /// Position in the log of the state that this batch sees.

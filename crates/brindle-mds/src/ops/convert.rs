@@ -175,7 +175,7 @@ fn begin(
         return Err(Fault::new(Code::OstFull).subject(ino.fid().to_string()).into());
     }
     if first.osts.is_empty() || is_silent {
-        first.osts = osts.place(&first.asked)?;
+        first.osts = t.choose_osts(&first.asked)?;
         if first.osts.is_empty() {
             return Err(no_ost().into());
         }
@@ -238,7 +238,7 @@ fn place(t: &Txn<'_>, file: &mut Inode, range: Range<u64>) -> Result<bool> {
     for component in without.filter(|c| c.start < range.end && range.start < c.end) {
         component.generation = t.pair();
         component.origin = component.start;
-        component.osts = t.mdt().osts().place(&component.asked)?;
+        component.osts = t.choose_osts(&component.asked)?;
         if component.osts.is_empty() {
             return Err(no_ost());
         }

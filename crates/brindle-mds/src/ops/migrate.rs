@@ -183,7 +183,7 @@ fn ask_for(t: &mut Txn<'_>, file: &mut Inode, part: &Component) -> Result<()> {
             .why("its bytes are leaving the MDT"));
     }
     if part.start == 0 {
-        part.osts = t.mdt().osts().place(&part.asked)?;
+        part.osts = t.choose_osts(&part.asked)?;
     }
     let components = brindle_layout::relocated(&body.layout.components, &part);
     if components.len() > COMPONENTS_MAX {

@@ -442,6 +442,28 @@ fn what_somebody_writes_is_covered_by_no_lease_and_costs_no_recall() {
 }
 
 #[test]
+fn creates_that_wait_for_leases_leave_no_ost_out() {
+    run(async {
+        let rig = Rig::new().await;
+        let mut chosen = Vec::new();
+        for n in 0..12 {
+            let (maker, holder) = if n % 2 == 0 { (A, B) } else { (B, A) };
+            let name = format!("f{n}");
+            look(&rig, holder, TOP, &name).await;
+            let made = rig.create(maker, TOP, &name, RO).await.expect("made");
+            chosen.push(made.grant.layout.components[0].osts[0]);
+        }
+        assert!(!recalls(&rig).is_empty(), "a create had to wait");
+        assert_eq!(chosen, [0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3]);
+        // Nor do creates that fail.
+        rig.create(A, TOP, "f0", RO).await.expect_err("it is there");
+        let made = rig.create(A, TOP, "g", RO).await.expect("made");
+        assert_eq!(made.grant.layout.components[0].osts, [0]);
+        rig.verify();
+    });
+}
+
+#[test]
 fn after_a_restart_nothing_that_may_be_covered_changes_before_clients_have_declared_themselves() {
     run(async {
         let mut rig = Rig::new().await;

@@ -171,6 +171,7 @@ fn bytes_that_are_free_are_no_room_where_no_inodes_are() {
             total_inodes: 1 << 20,
             up: true,
             degraded: false,
+            rank: 0,
         };
         osts.set_candidate(report(0));
         assert!(osts.is_full(1, 4096), "or two OSTs without inodes are chosen in turn for ever");
