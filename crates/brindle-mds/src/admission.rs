@@ -418,6 +418,8 @@ impl Request<'_> {
                 |req, by| match req.ask {
                     // A restore needs the rights of an open for reading, which restores the bytes, too.
                     HsmAsk::Restore => by.may(req.ino, Some(&req.cred), READ),
+                    // It may be about a file that is gone, which is below no directory.
+                    HsmAsk::RemoveFrom(_) => Err(not_for_nodemap(Op::HsmAct)),
                     _ => {
                         check_may_change(by.limits)?;
                         by.owns(req.ino, &req.cred)
@@ -523,7 +525,11 @@ pub fn read_only(limits: &Limits) -> Fault {
 }
 
 fn refused(op: Op) -> Outcome {
-    Err(Fault::new(Code::NotForNodemap).subject(op.name()).data("nothing was changed"))
+    Err(not_for_nodemap(op))
+}
+
+fn not_for_nodemap(op: Op) -> Fault {
+    Fault::new(Code::NotForNodemap).subject(op.name()).data("nothing was changed")
 }
 
 /// Whether a handle that a limited host had before the MDT was restarted is taken in again.

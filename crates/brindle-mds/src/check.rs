@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use brindle_types::hsm::{HSM_ARCHIVED, HSM_RELEASED};
 use brindle_types::layout::{Component, FILE_SIZE_MAX_BYTES, INLINE_MAX_BYTES};
-use brindle_types::{ArchivedCopy, Change, FileType, Ino, Layout, Pair, Result, Stripe};
+use brindle_types::{ArchivedCopy, Change, FileType, HsmKind, Ino, Layout, Pair, Result, Stripe};
 
 use crate::acl;
 use crate::store::dirent::{Dirent, HashKey};
@@ -438,7 +438,7 @@ impl<R: Rows + ?Sized> Checker<'_, R> {
         Ok(())
     }
 
-    /// Invariant 12: released only if archived, of the same contents; and actions are on files that exist.
+    /// Invariant 12: released only if archived, of the same contents; and actions are on files that exist, but for removals of copies.
     fn tiering(&mut self) -> Result<()> {
         for (ino, state) in hsm::states(self.rows)? {
             let Some(seen) = self.inodes.get(&ino) else {
@@ -460,7 +460,9 @@ impl<R: Rows + ?Sized> Checker<'_, R> {
             };
             self.inode(12, ino, what);
         }
-        for (ino, _) in hsm::actions(self.rows)? {
+        for (ino, _) in
+            hsm::actions(self.rows)?.into_iter().filter(|(_, action)| action.kind != HsmKind::Remove)
+        {
             if !self.inodes.contains_key(&ino) {
                 self.inode(1, ino, "an action of tiering is on it, and it does not exist");
             }

@@ -76,6 +76,7 @@ mod superblocks;
 mod support;
 mod thrash;
 mod tiering;
+mod tiering_cases;
 mod tiering_divided;
 mod tiering_import;
 mod tiering_read;

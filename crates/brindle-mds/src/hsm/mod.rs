@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use brindle_stdx::Mono;
 use brindle_types::hsm::{HSM_ARCHIVED, HSM_DIRTY, HSM_EXISTS, HSM_RELEASED};
-use brindle_types::{ChangeKind, Code, Fault, Ino, Pair, Result};
+use brindle_types::{ChangeKind, Code, Fault, HsmKind, Ino, Pair, Result};
 use brindle_wire::mds::hsm::{HsmAttempt, HsmStatus};
 use brindle_wire::{Cred, Op};
 
@@ -134,13 +134,14 @@ pub fn end_action(t: &mut Txn<'_>, ino: Ino, status: HsmStatus) {
     });
 }
 
-/// Forgets everything that tiering knows of an inode that is removed. The copy in the archive stays there.
+/// Forgets everything that tiering knows of an inode that is removed. The copy in the archive stays there, unless somebody has asked for its
+/// removal before.
 pub fn forget(t: &mut Txn<'_>, ino: Ino) {
     if !t.live().hsm.is_used && !t.live().hsm.actions.contains_key(&ino) {
         return;
     }
     rows::put_state(t, ino, State::default());
-    if t.live().hsm.actions.contains_key(&ino) {
+    if t.live().hsm.actions.get(&ino).is_some_and(|action| action.kind != HsmKind::Remove) {
         end_action(t, ino, HsmStatus::Cancelled);
     }
 }

@@ -21,6 +21,9 @@ use crate::{access, truncate};
 /// Longest wait of one request for a restore; the caller asks again.
 const RECALL_WAIT_MS: u64 = 5_000;
 
+/// What fails where a copy cannot be removed.
+const REMOVE: &str = "cannot remove the copy of";
+
 /// The state of a file.
 pub async fn handle_state(mdt: &Mdt, _call: &Call, req: HsmStateReq) -> Result<HsmStateResp> {
     mdt.read(|t| {
@@ -66,9 +69,12 @@ impl Asked<'_> {
 
 /// Archives, releases, restores, removes, or gives up what is under way.
 pub async fn handle_act(mdt: &Mdt, call: &Call, req: HsmActReq) -> Result<Empty> {
-    if let HsmAsk::Archive(number) = req.ask
-        && number > ARCHIVE_ID_MAX
-    {
+    let wrong = match req.ask {
+        HsmAsk::Archive(number) => Some(number).filter(|number| *number > ARCHIVE_ID_MAX),
+        HsmAsk::RemoveFrom(number) => Some(number).filter(|number| *number == 0 || *number > ARCHIVE_ID_MAX),
+        _ => None,
+    };
+    if let Some(number) = wrong {
         let why = format!("archives have the numbers 1 to {ARCHIVE_ID_MAX}, not {number}");
         return Err(Fault::new(Code::InvalidArgument).what("no such archive").why(why));
     }
@@ -76,7 +82,15 @@ pub async fn handle_act(mdt: &Mdt, call: &Call, req: HsmActReq) -> Result<Empty>
     let done = mdt.modify(call, |t| {
         t.frees_space();
         t.idle(req.ino)?;
-        let file = inode::get(t, req.ino)?;
+        let file = match (inode::find(t, req.ino)?, req.ask) {
+            (None, HsmAsk::RemoveFrom(number)) => {
+                hsm::root_only(&req.cred, "cannot remove the copies of a file that is gone")?;
+                queue(t, req.ino, &req.cred, REMOVE, HsmKind::Remove, number)?;
+                return Ok(Empty {});
+            }
+            (Some(file), _) => file,
+            (None, _) => return Err(Fault::new(Code::NotFound).into()),
+        };
         file.file()?;
         let state = hsm::state_of(t, req.ino)?;
         let asked = Asked { flags: hsm::flags(&file, &state), file, state, cred: &req.cred };
@@ -89,6 +103,10 @@ pub async fn handle_act(mdt: &Mdt, call: &Call, req: HsmActReq) -> Result<Empty>
             HsmAsk::Release => release(t, asked, &mut has_asked)?,
             HsmAsk::Restore => restore(t, &asked)?,
             HsmAsk::Remove => remove(t, &asked)?,
+            HsmAsk::RemoveFrom(number) if asked.state.archive == number => remove(t, &asked)?,
+            HsmAsk::RemoveFrom(number) => {
+                return Err(asked.refused(REMOVE, format!("it has none in archive {number}")).into());
+            }
             HsmAsk::Cancel => cancel(t, &asked),
         }
         Ok(Empty {})
@@ -97,12 +115,20 @@ pub async fn handle_act(mdt: &Mdt, call: &Call, req: HsmActReq) -> Result<Empty>
 }
 
 /// Queues an action, unless the same one is queued.
-fn queue(t: &mut Txn<'_>, asked: &Asked<'_>, what: &'static str, kind: HsmKind, archive: u32) -> Result<()> {
-    let (ino, live) = (asked.file.ino, t.live());
+fn queue(
+    t: &mut Txn<'_>,
+    ino: Ino,
+    cred: &Cred,
+    what: &'static str,
+    kind: HsmKind,
+    archive: u32,
+) -> Result<()> {
+    let live = t.live();
     if let Some(other) = live.hsm.actions.get(&ino) {
         let is_same = other.kind == kind && other.archive == archive;
         let why = format!("{} is queued or under way: lfs hsm_cancel gives that up", other.kind);
-        return if is_same { Ok(()) } else { Err(asked.busy(what, why)) };
+        let busy = Fault::new(Code::FileBusy).what(what).subject(ino.fid().to_string()).why(why);
+        return if is_same { Ok(()) } else { Err(busy.data("nothing was changed")) };
     }
     if live.hsm.control == HsmControl::Stopped {
         return Err(Fault::new(Code::HsmOff)
@@ -115,7 +141,7 @@ fn queue(t: &mut Txn<'_>, asked: &Asked<'_>, what: &'static str, kind: HsmKind, 
         return Err(Fault::new(Code::Overloaded).what(what).why(why).data("nothing was changed"));
     }
     let cookie = t.pair();
-    let (asked_at, uid) = (t.now, asked.cred.uid);
+    let (asked_at, uid) = (t.now, cred.uid);
     let action = Action { kind, archive, uid, cookie, asked: asked_at, running: None, lost_attempts: 0 };
     hsm::put_action(t, ino, action);
     Ok(())
@@ -146,17 +172,23 @@ fn archive(t: &mut Txn<'_>, asked: Asked<'_>, number: u32, has_asked: &mut bool)
     if asked.has(HSM_ARCHIVED) && !asked.has(HSM_DIRTY) {
         return Ok(());
     }
-    Ok(queue(t, &asked, WHAT, HsmKind::Archive, number)?)
+    Ok(queue(t, ino, asked.cred, WHAT, HsmKind::Archive, number)?)
 }
 
 fn restore(t: &mut Txn<'_>, asked: &Asked<'_>) -> Result<()> {
+    const WHAT: &str = "cannot restore";
     if !asked.has(HSM_RELEASED) {
+        if asked.has(HSM_EXISTS) && asked.has(HSM_DIRTY) {
+            let why =
+                "it has changed since it was archived: its bytes are here, and newer than those of the copy";
+            return Err(asked.refused(WHAT, why));
+        }
         return Ok(());
     }
     if asked.has(HSM_LOST) {
         return Err(lost(asked.file.ino));
     }
-    queue(t, asked, "cannot restore", HsmKind::Restore, asked.state.archive)
+    queue(t, asked.file.ino, asked.cred, WHAT, HsmKind::Restore, asked.state.archive)
 }
 
 fn lost(ino: Ino) -> Fault {
@@ -168,16 +200,15 @@ fn lost(ino: Ino) -> Fault {
 
 /// The copy goes, and counts no more from now on.
 fn remove(t: &mut Txn<'_>, asked: &Asked<'_>) -> Result<()> {
-    const WHAT: &str = "cannot remove the copy of";
     if asked.has(HSM_RELEASED) {
         return Err(asked
-            .refused(WHAT, "it is released: that copy is the only one")
+            .refused(REMOVE, "it is released: that copy is the only one")
             .next("bring it back first: lfs hsm_restore FILE"));
     }
     if !asked.has(HSM_EXISTS) {
-        return Err(asked.refused(WHAT, "it has none"));
+        return Err(asked.refused(REMOVE, "it has none"));
     }
-    queue(t, asked, WHAT, HsmKind::Remove, asked.state.archive)?;
+    queue(t, asked.file.ino, asked.cred, REMOVE, HsmKind::Remove, asked.state.archive)?;
     let flags = asked.state.flags & !HSM_ARCHIVED;
     hsm::put_state(t, asked.file.ino, State { flags, ..asked.state });
     Ok(())
@@ -380,7 +411,7 @@ pub(super) fn recalled(
     if asked.has(HSM_LOST) {
         return Ok(HsmRecallResp::Failed(lost(req.ino)));
     }
-    match queue(t, &asked, "cannot restore", HsmKind::Restore, asked.state.archive) {
+    match queue(t, req.ino, &req.cred, "cannot restore", HsmKind::Restore, asked.state.archive) {
         // The action gets its number with the batch; the caller asks once more at once.
         Ok(()) => Ok(HsmRecallResp::Waiting(Pair::ZERO)),
         Err(fault) => Ok(HsmRecallResp::Failed(fault)),

@@ -93,14 +93,18 @@ fn give_out(t: &mut Txn<'_>, req: &HsmTakeReq, told: Mono) -> Step<Vec<HsmWork>>
             // Somebody waits for a restore, and files that are to be archived have to be synced first: the next request gets those.
             break;
         }
-        let Some(file) = inode::find(t, ino)? else {
+        let file = inode::find(t, ino)?;
+        if file.is_none() && action.kind != HsmKind::Remove {
             hsm::end_action(t, ino, HsmStatus::Cancelled);
             continue;
-        };
+        }
+        let (data_version, size_bytes) =
+            file.as_ref().map_or((Pair::ZERO, 0), |file| (file.data_version, file.size_bytes));
+        let named = file.filter(|file| file.nlink > 0);
         let (kind, uid) = (action.kind, action.uid);
         t.after(move |live| live.hsm.had_turn(kind, uid));
         let attempt = t.pair();
-        let running = Running { attempt, agent: req.agent, data_version: file.data_version };
+        let running = Running { attempt, agent: req.agent, data_version };
         hsm::put_action(t, ino, Action { running: Some(running), ..action });
         t.after(move |live| live.hsm.told(&HsmAttempt { ino, attempt }, told));
         let state = hsm::state_of(t, ino)?;
@@ -109,10 +113,10 @@ fn give_out(t: &mut Txn<'_>, req: &HsmTakeReq, told: Mono) -> Step<Vec<HsmWork>>
             attempt,
             kind,
             archive: action.archive,
-            data_version: file.data_version,
-            size_bytes: file.size_bytes,
+            data_version,
+            size_bytes,
             copy: state.copy,
-            path: if file.nlink == 0 { Vec::new() } else { path::first(t, &file)? },
+            path: named.map_or(Ok(Vec::new()), |file| path::first(t, &file))?,
         });
     }
     Ok(work)

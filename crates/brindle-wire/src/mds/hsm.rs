@@ -62,6 +62,8 @@ pub enum HsmAsk {
     Remove,
     /// Give up the action on it.
     Cancel,
+    /// Let the copies in the archive of this number go, also of a file that was removed (root).
+    RemoveFrom(u32),
 }
 
 /// Asks for something to be done with a file. Release is done at the answer; the others are queued.

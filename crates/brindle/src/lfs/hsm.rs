@@ -6,11 +6,12 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
 use brindle_admin::paths;
-use brindle_client::control::Request;
+use brindle_client::control::{Answer, Request};
 use brindle_types::hsm::{HSM_ARCHIVED, HSM_DIRTY, HSM_EXISTS, HSM_LOST, HSM_NOARCHIVE, HSM_NORELEASE};
-use brindle_types::{Code, Fault, Result};
+use brindle_types::{Code, Fault, Fid, Result};
 use brindle_wire::mds::hsm::{HsmAsk, HsmUnderWay};
 
+use crate::control::{Control, unexpected};
 use crate::exit::Done;
 use crate::hsm::{ask, each, state_of, text_of_state};
 
@@ -31,8 +32,8 @@ pub struct FileArgs {
     /// File with a list of files, one a line
     #[arg(long = "filelist", short = 'l', value_name = "FILE")]
     list: Option<PathBuf>,
-    /// Directory that the paths of the list are below, where they are not absolute
-    #[arg(long = "mntpath", short = 'm', value_name = "MNT", requires = "list")]
+    /// Mount of the file system, where files are named by FIDs; paths of a list that are not absolute are below it
+    #[arg(long = "mntpath", short = 'm', value_name = "MNT")]
     mount: Option<PathBuf>,
     /// Data for the agent; ours needs none
     #[arg(long, short = 'D', value_name = "DATA", hide = true)]
@@ -48,6 +49,16 @@ pub struct ArchiveArgs {
     /// Number of the archive; that which the file has, or 1
     #[arg(long, short = 'a', value_name = "N", default_value_t = 0, hide_default_value = true)]
     archive: u32,
+    #[command(flatten)]
+    files: FileArgs,
+}
+
+/// Arguments of `lfs hsm_remove`.
+#[derive(clap::Args)]
+pub struct RemoveArgs {
+    /// Number of the archive; needed for FIDs of files that were removed
+    #[arg(long, short = 'a', value_name = "N")]
+    archive: Option<u32>,
     #[command(flatten)]
     files: FileArgs,
 }
@@ -116,7 +127,8 @@ impl FileArgs {
                     .next("divide it"));
             }
             let path = PathBuf::from(OsString::from_vec(line));
-            all.push(self.mount.as_ref().map_or(path.clone(), |mount| mount.join(&path)));
+            let below = self.mount.as_ref().filter(|_| fid_of(&path).is_none());
+            all.push(below.map_or(path.clone(), |mount| mount.join(&path)));
         }
         Ok(all)
     }
@@ -150,7 +162,28 @@ fn action_line(path: &Path, action: Option<&HsmUnderWay>) -> String {
 }
 
 fn act(files: &FileArgs, what: HsmAsk) -> Result<Done> {
-    each(&files.all()?, |path| ask(path, |ino| Request::HsmAct { ino, ask: what }))
+    let mount = files.mount.as_deref();
+    each(&files.all()?, |path| match mount.and_then(|mount| Some((mount, fid_of(path)?))) {
+        Some((mount, fid)) => ask_by_number(mount, fid, what),
+        None => ask(path, |ino| Request::HsmAct { ino, ask: what }),
+    })
+}
+
+/// The FID that a word is, if it is one.
+fn fid_of(word: &Path) -> Option<Fid> {
+    word.to_str()?.parse().ok()
+}
+
+/// Asks for a file by its number, also for one that has no name any more.
+fn ask_by_number(mount: &Path, fid: Fid, what: HsmAsk) -> Result<()> {
+    let ino = fid.ino().ok_or_else(|| {
+        Fault::new(Code::BadArgument).subject(fid.to_string()).why("no file here has such a FID")
+    })?;
+    match Control::of(mount)?.ask(&Request::HsmAct { ino: ino.0, ask: what }) {
+        Ok(Answer::Done) => Ok(()),
+        Ok(other) => Err(unexpected(&other)),
+        Err(fault) => Err(fault.subject(fid.to_string())),
+    }
 }
 
 /// Copies files into an archive.
@@ -168,9 +201,9 @@ pub fn restore(args: &FileArgs) -> Result<Done> {
     act(args, HsmAsk::Restore)
 }
 
-/// Removes their copies.
-pub fn remove(args: &FileArgs) -> Result<Done> {
-    act(args, HsmAsk::Remove)
+/// Removes their copies, also those of files that were removed.
+pub fn remove(args: &RemoveArgs) -> Result<Done> {
+    act(&args.files, args.archive.map_or(HsmAsk::Remove, HsmAsk::RemoveFrom))
 }
 
 /// Gives up what is under way.

@@ -77,7 +77,7 @@ pub enum Command {
     HsmRestore(hsm::FileArgs),
     /// Remove the copies of files from their archive
     #[command(name = "hsm_remove")]
-    HsmRemove(hsm::FileArgs),
+    HsmRemove(hsm::RemoveArgs),
     /// Give up the HSM actions on files
     #[command(name = "hsm_cancel")]
     HsmCancel(hsm::FileArgs),
