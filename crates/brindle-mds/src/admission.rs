@@ -170,7 +170,7 @@ impl Request<'_> {
             Op::MdtShares | Op::OstShares | Op::WatchLimits | Op::ChangeLimit => refused(op),
             Op::RecallNotice | Op::InvalidateNotice | Op::LayoutNotice | Op::ReportNotice => refused(op),
             Op::SessionEndNotice | Op::SettleNotice | Op::LeaseNotice | Op::ClosedNotice => refused(op),
-            Op::NodeRegister | Op::NodeOrder | Op::NodeSlices => refused(op),
+            Op::NodeRegister | Op::NodeOrder | Op::NodeSlices | Op::NodeStage | Op::NodeOffer => refused(op),
             Op::WatchDurability | Op::ChangeDurability => refused(op),
         }
     }

@@ -169,7 +169,7 @@ pub fn passage(op: Op) -> Passage {
         Op::WatchLimits | Op::ChangeLimit | Op::WatchDurability | Op::ChangeDurability => AtOnce,
         Op::RecallNotice | Op::InvalidateNotice | Op::LayoutNotice | Op::ReportNotice => AtOnce,
         Op::SessionEndNotice | Op::SettleNotice | Op::LeaseNotice | Op::ClosedNotice => AtOnce,
-        Op::NodeRegister | Op::NodeOrder | Op::NodeSlices => AtOnce,
+        Op::NodeRegister | Op::NodeOrder | Op::NodeSlices | Op::NodeStage | Op::NodeOffer => AtOnce,
         Op::ReplicaVerify | Op::ReplicaScrub | Op::Scrub | Op::NoteScrub | Op::MdtScrub => AtOnce,
         Op::MemberVerify | Op::MemberCompare | Op::MemberScrub | Op::ReportSpare => AtOnce,
     }

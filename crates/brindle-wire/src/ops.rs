@@ -251,4 +251,6 @@ ops! {
     600 NodeRegister "node_register" plain [Client Agent];
     601 NodeOrder "node_order" plain [];
     602 NodeSlices "node_slices" plain [];
+    603 NodeStage "node_stage" plain [];
+    604 NodeOffer "node_offer" plain [Client Agent];
 }

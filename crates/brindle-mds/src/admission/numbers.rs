@@ -190,7 +190,7 @@ fn holds_no_numbers(op: Op) -> bool {
         Op::ReportNotice | Op::SessionEndNotice | Op::SettleNotice | Op::LeaseNotice => false,
         Op::ClosedNotice | Op::ShowReplica | Op::QuotaChange | Op::QuotaList => false,
         Op::MdtShares | Op::OstShares | Op::WatchLimits | Op::ChangeLimit => false,
-        Op::NodeRegister | Op::NodeOrder | Op::NodeSlices => false,
+        Op::NodeRegister | Op::NodeOrder | Op::NodeSlices | Op::NodeStage | Op::NodeOffer => false,
         Op::WatchDurability | Op::ChangeDurability => false,
         Op::MdtLogLines | Op::OstLogLines | Op::MgsLogLines | Op::LogLinesNotice => false,
         Op::ListMounts | Op::MountLogLines | Op::MdtTrace | Op::OstTrace => false,
