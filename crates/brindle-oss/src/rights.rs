@@ -208,6 +208,7 @@ fn needs(op: Op, body: &[u8]) -> Result<Needs> {
         Op::SessionEndNotice | Op::SettleNotice | Op::LeaseNotice | Op::ClosedNotice => return refused(op),
         Op::NodeRegister | Op::NodeOrder | Op::NodeSlices => return refused(op),
         Op::MountLogLevel | Op::LogLevelNotice | Op::NodeLogLines | Op::NodeLogLevel => return refused(op),
+        Op::NodeStage | Op::NodeOffer => return refused(op),
     })
 }
 

@@ -19,7 +19,7 @@ use brindle_types::{Code, Fault, Result};
 
 use crate::cli;
 use crate::exit::Done;
-use crate::output::{Output, print_json, print_line, table};
+use crate::output::{Output, print_json, table};
 
 /// Longest name that is made for a brick.
 const BRICK_NAME_MAX: usize = 32;
@@ -277,7 +277,7 @@ pub fn run(command: Command) -> Result<Done> {
             print!("{}", brindle_host::slurm::LUA);
             Ok(Done::Ok)
         }
-        Command::Copy => copy_as_user(),
+        Command::Copy => copy::run().map(|()| Done::Ok),
     }
 }
 
@@ -506,8 +506,3 @@ fn bricks(args: &ListArgs, each: bool) -> Result<Done> {
     Ok(Done::Ok)
 }
 
-/// The outcome goes to the process that started this one, as JSON.
-fn copy_as_user() -> Result<Done> {
-    print_line(&copy::run(std::io::stdin().lock()))?;
-    Ok(Done::Ok)
-}

@@ -1,0 +1,509 @@
+//! The copy shares its work with other hosts: files in batches, large ones in parts.
+//!
+//! This process looks at everything, makes directories and links, and gives each file its name. Other hosts write contents under names of
+//! their own. A try whose host does not answer is made again under other names: what a late host still writes, nobody takes.
+
+use std::collections::BTreeMap;
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{BufRead, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use brindle_types::{Code, Fault, Result};
+use brindle_wire::bb::{StageFile, StageRange, StageTop, StageUnit, StagedFile};
+use rustix::fs::SeekFrom;
+use serde::{Deserialize, Serialize};
+
+use super::partial::{PARTIAL, partial, remove_if_there};
+use super::side::Route;
+use super::{Copy, CopyOutcome, failed, has_changed, is_same, sync_entry};
+
+/// Most files of a batch.
+const BATCH_FILES_MAX: usize = 64;
+/// Bytes after which a batch is full.
+const BATCH_BYTES: u64 = 16 << 20;
+/// A file of this size is divided.
+const LARGE_BYTES: u64 = 64 << 20;
+/// Bytes of a part of a large file.
+const RANGE_BYTES: u64 = 16 << 20;
+/// How often files are given to other hosts, before this one copies them by itself.
+const TRIES_MAX: usize = 3;
+/// Less work than this is done by this host alone.
+const SHARED_FROM_BYTES: u64 = 32 << 20;
+const SHARED_FROM_FILES: u64 = 256;
+/// Most directories on the other side that hosts are asked for.
+const TOPS_MAX: usize = 256;
+/// Most directories, links and entries that wait for the files before them.
+const LATER_MAX: usize = 1 << 16;
+/// Least time between two words about how far this host is.
+const SAY_EVERY: Duration = Duration::from_millis(500);
+
+/// Words of the copy to the process that has started it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Said {
+    /// All that is to be done.
+    Plan {
+        /// Files to look at.
+        files: u64,
+        /// Bytes that the destination does not have.
+        bytes: u64,
+        /// Directories outside of buffers; where it is empty, this host copies alone, and no answer is read.
+        tops: Vec<StageTop>,
+    },
+    /// What this host has copied by itself.
+    Own {
+        /// Files.
+        files: u64,
+        /// Bytes.
+        bytes: u64,
+    },
+    /// Files for another host.
+    Unit {
+        /// Number of the unit.
+        id: u64,
+        /// The files.
+        unit: StageUnit,
+    },
+    /// The end.
+    End(Result<CopyOutcome>),
+}
+
+/// Answers to them.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Heard {
+    /// So many units may be under way.
+    Crew {
+        /// Number.
+        streams: usize,
+    },
+    /// A unit was copied, or not.
+    Unit {
+        /// Number of the unit.
+        id: u64,
+        /// So many units may be under way from now on.
+        streams: usize,
+        /// Outcome for each file; `None` where the host has not answered.
+        files: Option<Vec<StagedFile>>,
+    },
+}
+
+/// How this process tells and hears.
+struct Line {
+    out: Box<dyn Write>,
+    input: Box<dyn BufRead>,
+}
+
+/// A file that another host copies.
+struct Given {
+    from: PathBuf,
+    to: PathBuf,
+    file: StageFile,
+}
+
+/// What another host was given.
+enum Sent {
+    Batch { route: Route, files: Vec<Given>, ending: String, tries: usize },
+    Part,
+}
+
+/// What waits until files before it are there.
+pub(super) enum Later {
+    /// A further name of a file.
+    Link { from: PathBuf, to: PathBuf },
+    /// Attributes of a directory, which hold once everything is in it.
+    Dir { from: PathBuf, to: PathBuf, is_top: bool, meta: Box<Metadata> },
+    /// An entry that is to be durable.
+    Entry { parent: PathBuf, to: PathBuf },
+}
+
+/// Who the work is for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Order {
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    pub(super) stages_in: bool,
+    pub(super) serial: u64,
+}
+
+/// The work that is shared.
+#[derive(Default)]
+pub struct Share {
+    line: Option<Line>,
+    order: Order,
+    streams: usize,
+    next_id: u64,
+    sent: BTreeMap<u64, Sent>,
+    batch: Vec<Given>,
+    batch_route: Option<Route>,
+    /// Answers to parts: whether, and how many bytes.
+    parts: BTreeMap<u64, Option<u64>>,
+    pub(super) later: Vec<Later>,
+    route: Option<Route>,
+    /// Inode number of the directory of the last copy.
+    into: Option<(PathBuf, u64)>,
+    own_files: u64,
+    own_bytes: u64,
+    said: Option<Instant>,
+}
+
+impl Share {
+    /// No other host takes part, and nobody is told.
+    pub fn alone() -> Share {
+        Share::default()
+    }
+
+    /// Somebody is told, and may share.
+    pub(super) fn told(out: Box<dyn Write>, input: Box<dyn BufRead>) -> Share {
+        Share { line: Some(Line { out, input }), ..Share::default() }
+    }
+
+    fn tell(&mut self, said: &Said) -> Result<()> {
+        let Some(line) = &mut self.line else { return Ok(()) };
+        let text = serde_json::to_string(said).expect("plain fields always serialise");
+        writeln!(line.out, "{text}").and_then(|()| line.out.flush()).map_err(|e| gone(&e.to_string()))
+    }
+
+    fn hear(&mut self) -> Result<Heard> {
+        let Some(line) = &mut self.line else { return Err(gone("nobody is there")) };
+        let mut text = String::new();
+        match line.input.read_line(&mut text) {
+            Ok(0) => Err(gone("it has ended")),
+            Ok(_) => serde_json::from_str(&text).map_err(|e| gone(&e.to_string())),
+            Err(e) => Err(gone(&e.to_string())),
+        }
+    }
+
+    /// Says what is to be done, and hears whether other hosts help.
+    pub(super) fn plan(&mut self, order: Order, (files, bytes): (u64, u64), routes: &[Option<Route>]) -> Result<()> {
+        self.order = order;
+        let mut tops: Vec<StageTop> = routes.iter().flatten().map(|route| route.outside.clone()).collect();
+        tops.sort();
+        tops.dedup();
+        let is_worth_it = files >= SHARED_FROM_FILES || bytes >= SHARED_FROM_BYTES;
+        if !is_worth_it || tops.len() > TOPS_MAX {
+            tops.clear();
+        }
+        let asks = !tops.is_empty() && self.line.is_some();
+        self.tell(&Said::Plan { files, bytes, tops })?;
+        if asks && let Heard::Crew { streams } = self.hear()? {
+            self.streams = streams;
+        }
+        Ok(())
+    }
+
+    /// The end, told.
+    pub(super) fn end(&mut self, outcome: Result<CopyOutcome>) -> Result<()> {
+        self.tell(&Said::Own { files: self.own_files, bytes: self.own_bytes })?;
+        self.tell(&Said::End(outcome))
+    }
+
+    /// Whether other hosts help.
+    pub(super) fn is_shared(&self) -> bool {
+        self.streams > 0
+    }
+
+    /// The sides of the copy that comes next.
+    pub(super) fn follow(&mut self, route: Option<Route>) {
+        self.route = route;
+        self.into = None;
+    }
+
+    /// This host has copied bytes.
+    pub(super) fn copied(&mut self, bytes: u64) {
+        self.own_bytes += bytes;
+        if self.line.is_none() || self.said.is_some_and(|said| said.elapsed() < SAY_EVERY) {
+            return;
+        }
+        self.said = Some(Instant::now());
+        // Whoever does not listen any more has ended, and this process with it.
+        let _ = self.tell(&Said::Own { files: self.own_files, bytes: self.own_bytes });
+    }
+
+    /// This host has given a file its contents, or at least its name.
+    pub(super) fn copied_file(&mut self) {
+        self.own_files += 1;
+    }
+
+    /// A number that no other try has.
+    fn new_id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+
+    /// End of the names of a try, which begins with what all tries for this job have.
+    fn new_ending(&mut self) -> String {
+        let id = self.new_id();
+        let random = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), id);
+        format!("{}{random:016x}", self.mark())
+    }
+
+    fn mark(&self) -> String {
+        format!(".s{}-", self.order.serial)
+    }
+
+    fn send(&mut self, route: &Route, files: Vec<StageFile>, ending: &str, range: Option<StageRange>) -> Result<u64> {
+        let id = self.new_id();
+        let Order { uid, gid, stages_in, .. } = self.order;
+        let (buffer, inside, outside) = (route.buffer, route.inside.clone(), route.outside.clone());
+        let ending = ending.to_owned();
+        let unit = StageUnit { uid, gid, stages_in, buffer, inside, outside, files, ending, range };
+        self.tell(&Said::Unit { id, unit })?;
+        Ok(id)
+    }
+
+    /// Inode number of the directory that a copy goes into.
+    fn directory_of(&mut self, to: &Path) -> Result<u64> {
+        let dir = to.parent().unwrap_or(Path::new("/"));
+        if let Some((known, inode)) = &self.into && known == dir {
+            return Ok(*inode);
+        }
+        let inode = std::fs::metadata(dir).map_err(|e| failed("cannot look at", dir, &e))?.ino();
+        self.into = Some((dir.to_owned(), inode));
+        Ok(inode)
+    }
+
+    /// Removes what tries of this job have left in a directory.
+    fn clean(&self, dir: &Path) -> Result<()> {
+        let mark = format!("{PARTIAL}{}", self.mark());
+        let Ok(entries) = std::fs::read_dir(dir) else {
+            // A directory that the user may write to and not read: nobody can look for them.
+            return Ok(());
+        };
+        for entry in entries.flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.starts_with('.') && name.contains(&mark) {
+                remove_if_there(&entry.path())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The process that has started this one does not listen or answer.
+fn gone(why: &str) -> Fault {
+    Fault::new(Code::StageStopped).what("the orchestrator does not answer").why(why.to_owned())
+}
+
+impl Copy {
+    /// Copies a file, or has another host copy it.
+    pub(super) fn hand_out(&mut self, from: &Path, to: &Path) -> Result<()> {
+        let route = self.share.route.clone().filter(|_| self.share.is_shared());
+        let (Some(route), true) = (route, self.share.later.len() < LATER_MAX) else {
+            self.settle()?;
+            return self.file(from, to);
+        };
+        let meta = std::fs::symlink_metadata(from).map_err(|e| failed("cannot look at", from, &e))?;
+        let paths = route.below(from, to).filter(|_| meta.is_file());
+        let Some((below, target)) = paths else {
+            self.settle()?;
+            return self.file(from, to);
+        };
+        if meta.nlink() > 1 && self.first_names.contains_key(&(meta.dev(), meta.ino())) {
+            self.share.later.push(Later::Link { from: from.to_owned(), to: to.to_owned() });
+            return Ok(());
+        }
+        self.remember(&meta, to);
+        let file = StageFile {
+            from: below,
+            to: target,
+            into: self.share.directory_of(to)?,
+            inode: meta.ino(),
+            bytes: meta.len(),
+            mtime_s: meta.mtime(),
+            mtime_ns: meta.mtime_nsec(),
+        };
+        if meta.len() >= LARGE_BYTES {
+            self.flush()?;
+            return self.large(&route, from, to, &file);
+        }
+        if self.share.batch_route.as_ref().is_some_and(|other| !other.is_with(&route)) {
+            self.flush()?;
+        }
+        self.share.batch_route = Some(route);
+        self.share.batch.push(Given { from: from.to_owned(), to: to.to_owned(), file });
+        let bytes: u64 = self.share.batch.iter().map(|given| given.file.bytes).sum();
+        if self.share.batch.len() >= BATCH_FILES_MAX || bytes >= BATCH_BYTES {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Sends the batch that is being filled.
+    fn flush(&mut self) -> Result<()> {
+        let files = std::mem::take(&mut self.share.batch);
+        match self.share.batch_route.take() {
+            Some(route) if !files.is_empty() => self.send_batch(route, files, 1),
+            _ => Ok(()),
+        }
+    }
+
+    fn send_batch(&mut self, route: Route, files: Vec<Given>, tries: usize) -> Result<()> {
+        self.wait_for_room()?;
+        if !self.share.is_shared() || tries > TRIES_MAX {
+            return files.iter().try_for_each(|given| self.file_alone(&given.from, &given.to));
+        }
+        let ending = self.share.new_ending();
+        let list = files.iter().map(|given| given.file.clone()).collect();
+        let id = self.share.send(&route, list, &ending, None)?;
+        self.share.sent.insert(id, Sent::Batch { route, files, ending, tries });
+        Ok(())
+    }
+
+    /// Waits until one more unit may be under way.
+    fn wait_for_room(&mut self) -> Result<()> {
+        while self.share.is_shared() && self.share.sent.len() >= self.share.streams {
+            self.take_answer()?;
+        }
+        Ok(())
+    }
+
+    fn take_answer(&mut self) -> Result<()> {
+        let Heard::Unit { id, streams, files: answers } = self.share.hear()? else {
+            return Err(gone("it answers something else than was asked"));
+        };
+        self.share.streams = streams;
+        match self.share.sent.remove(&id) {
+            Some(Sent::Batch { route, files, ending, tries }) => match answers {
+                Some(answers) if answers.len() == files.len() => {
+                    for (index, (given, answer)) in files.iter().zip(answers).enumerate() {
+                        self.take(given, answer, &ending_of(&ending, index))?;
+                    }
+                    Ok(())
+                }
+                _ => {
+                    for (index, given) in files.iter().enumerate() {
+                        // A host that is late may make it later: then it is removed with the directory's last look.
+                        remove_if_there(&partial(&given.to, &ending_of(&ending, index)))?;
+                    }
+                    self.send_batch(route, files, tries + 1)
+                }
+            },
+            Some(Sent::Part) => {
+                let bytes = match answers.as_deref() {
+                    Some([StagedFile::Copied { bytes, .. }]) => Some(*bytes),
+                    _ => None,
+                };
+                self.share.parts.insert(id, bytes);
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Gives a file that another host has copied its name. What another host cannot copy, this one copies: its fault is the one that counts.
+    fn take(&mut self, given: &Given, answer: StagedFile, ending: &str) -> Result<()> {
+        match answer {
+            StagedFile::Copied { bytes, attributes_lost } => {
+                let partial = partial(&given.to, ending);
+                let is_whole = std::fs::symlink_metadata(&partial)
+                    .is_ok_and(|meta| meta.is_file() && meta.len() == given.file.bytes);
+                if !is_whole {
+                    remove_if_there(&partial)?;
+                    return self.file_alone(&given.from, &given.to);
+                }
+                std::fs::rename(&partial, &given.to)
+                    .map_err(|e| failed("cannot rename to", &given.to, &e))?;
+                self.outcome.files += 1;
+                self.outcome.bytes += bytes;
+                self.outcome.attributes_lost += attributes_lost;
+                Ok(())
+            }
+            StagedFile::Unchanged => {
+                self.outcome.unchanged += 1;
+                Ok(())
+            }
+            StagedFile::Failed { .. } => self.file_alone(&given.from, &given.to),
+        }
+    }
+
+    /// Has other hosts copy a large file in parts. A try of which a part is not answered is begun anew with another file: a late host would
+    /// write into this one after it has its name.
+    fn large(&mut self, route: &Route, from: &Path, to: &Path, file: &StageFile) -> Result<()> {
+        let source = File::open(from).map_err(|e| failed("cannot read", from, &e))?;
+        for _ in 0..TRIES_MAX {
+            let before = source.metadata().map_err(|e| failed("cannot look at", from, &e))?;
+            let is_there = std::fs::symlink_metadata(to).is_ok_and(|there| is_same(&there, &before));
+            let is_it = (before.ino(), before.len(), before.mtime(), before.mtime_nsec())
+                == (file.inode, file.bytes, file.mtime_s, file.mtime_ns);
+            if is_there || !is_it || !self.share.is_shared() {
+                break;
+            }
+            let ending = self.share.new_ending();
+            let path = partial(to, &ending_of(&ending, 0));
+            let target = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+            let target = target.map_err(|e| failed("cannot write", to, &e))?;
+            target.set_len(before.len()).map_err(|e| failed("cannot write", to, &e))?;
+            let copied = match self.parts_of(route, &source, file, &ending)? {
+                Some(bytes) if !has_changed(&source, &before, from)? => bytes,
+                _ => {
+                    remove_if_there(&path)?;
+                    continue;
+                }
+            };
+            self.finish(&source, &target, &before, to)?;
+            std::fs::rename(&path, to).map_err(|e| failed("cannot rename to", to, &e))?;
+            self.outcome.files += 1;
+            self.outcome.bytes += copied;
+            self.share.copied_file();
+            return Ok(());
+        }
+        self.file_alone(from, to)
+    }
+
+    /// Has all parts of a file copied. Bytes that were copied; `None` where a part was not.
+    fn parts_of(&mut self, route: &Route, source: &File, file: &StageFile, ending: &str) -> Result<Option<u64>> {
+        let (mut asked, mut start) = (Vec::new(), 0);
+        while start < file.bytes {
+            // What is only a hole is not sent.
+            match rustix::fs::seek(source, SeekFrom::Data(start)) {
+                Ok(data) => start = start.max(data - data % RANGE_BYTES),
+                Err(rustix::io::Errno::NXIO) => break,
+                Err(e) => return Err(failed("cannot read", Path::new(&file.from), &e.into())),
+            }
+            self.wait_for_room()?;
+            if !self.share.is_shared() || asked.iter().any(|id| self.share.parts.get(id) == Some(&None)) {
+                break;
+            }
+            let end = file.bytes.min(start + RANGE_BYTES);
+            let range = Some(StageRange { start, end });
+            let id = self.share.send(route, vec![file.clone()], ending, range)?;
+            self.share.sent.insert(id, Sent::Part);
+            asked.push(id);
+            start = end;
+        }
+        let is_all = start >= file.bytes || self.share.is_shared();
+        while asked.iter().any(|id| !self.share.parts.contains_key(id)) {
+            self.take_answer()?;
+        }
+        let bytes: Option<u64> = asked.iter().map(|id| self.share.parts.remove(id).flatten()).sum();
+        Ok(bytes.filter(|_| is_all))
+    }
+
+    /// Waits for other hosts, then does what had to wait.
+    pub(super) fn settle(&mut self) -> Result<()> {
+        self.flush()?;
+        while !self.share.sent.is_empty() {
+            self.take_answer()?;
+        }
+        for later in std::mem::take(&mut self.share.later) {
+            match later {
+                Later::Link { from, to } => self.file(&from, &to)?,
+                Later::Dir { from, to, is_top, meta } => {
+                    self.share.clean(&to)?;
+                    self.finish_dir(&from, &to, is_top, &meta)?;
+                }
+                Later::Entry { parent, to } => {
+                    self.share.clean(to.parent().unwrap_or(&parent))?;
+                    sync_entry(&parent, &to)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// End of the name of a file of a unit.
+pub(super) fn ending_of(ending: &str, index: usize) -> String {
+    format!("{ending}.{index}")
+}

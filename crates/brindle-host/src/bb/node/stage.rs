@@ -1,0 +1,236 @@
+//! A host that stages files: it mounts buffers beside those of jobs, and copies what the orchestrator's host divides off.
+//!
+//! Each copy runs in a process that becomes the user. The process ends with the agent. Mounts that an earlier agent has left are ended
+//! when it starts.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use brindle_net::Peer;
+use brindle_types::{Code, Fault, Result};
+use brindle_wire::Op;
+use brindle_wire::bb::{
+    NodeMount, NodeOfferReq, NodeOfferResp, NodeStageReq, NodeStageResp, StageBuffer, StageOrder,
+};
+use brindle_wire::frame::{Frame, Header, decode_body, decode_reply, encode_body};
+use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
+
+use super::agent::{ANSWER_LIMIT_MS, Agent, ORDER_WAIT, busy, off_thread};
+use super::{Places, SAFE, is_source};
+use crate::bb::GLOBAL;
+use crate::bb::copy::{CheckWork, UnitWork, Work};
+
+/// Directory of the mounts, and that of their logs.
+const STAGE: &str = "stage";
+const STAGE_LOGS: &str = "stage-logs";
+/// A mount of which nobody has asked anything for this long ends.
+const IDLE_AFTER: Duration = Duration::from_secs(600);
+/// Most copies at a time.
+const COPIES_MAX: usize = 16;
+
+/// The buffers that are mounted for staging.
+#[derive(Default)]
+pub(super) struct Staging {
+    used: Mutex<BTreeMap<u64, Use>>,
+    /// Whether somebody looks for mounts that nobody needs.
+    looking: AtomicBool,
+}
+
+#[derive(Clone, Copy)]
+struct Use {
+    last: Instant,
+    copies: usize,
+}
+
+impl Staging {
+    /// A buffer is used from now on.
+    fn begin(&self, serial: u64, copies: usize) -> Result<()> {
+        let mut used = self.used.lock();
+        if used.values().map(|one| one.copies).sum::<usize>() + copies > COPIES_MAX {
+            return Err(Fault::new(Code::BufferBusy)
+                .what("cannot stage more files on this host at a time")
+                .why(format!("{COPIES_MAX} copies run")));
+        }
+        let one = used.entry(serial).or_insert(Use { last: Instant::now(), copies: 0 });
+        *one = Use { last: Instant::now(), copies: one.copies + copies };
+        Ok(())
+    }
+
+    fn end_copy(&self, serial: u64) {
+        if let Some(one) = self.used.lock().get_mut(&serial) {
+            *one = Use { last: Instant::now(), copies: one.copies.saturating_sub(1) };
+        }
+    }
+
+    /// Forgets a buffer that nobody uses; whether it was forgotten.
+    fn forget(&self, serial: u64, only_idle: bool) -> bool {
+        let mut used = self.used.lock();
+        let is_used = |one: &Use| one.copies > 0 || one.last.elapsed() < IDLE_AFTER;
+        if only_idle && used.get(&serial).is_some_and(is_used) {
+            return false;
+        }
+        used.remove(&serial);
+        true
+    }
+}
+
+impl Agent {
+    /// Offers to stage files, where it was told to. An orchestrator of an earlier release takes no offers.
+    pub(super) async fn offer(&self, peer: &Peer) {
+        if self.config.stages.is_empty() {
+            return;
+        }
+        let request = NodeOfferReq { stages: self.offers() };
+        let header = Header { op: Op::NodeOffer as u16, ..Header::default() };
+        let asked = peer.call(Frame::new(header, encode_body(&request)));
+        let answer: Result<NodeOfferResp> = match self.seams.timeout_ms(ANSWER_LIMIT_MS, asked).await {
+            Some(reply) => reply.and_then(|reply| decode_reply(&reply)),
+            None => Err(Fault::new(Code::NoOrchestrator)),
+        };
+        if let Err(fault) = answer {
+            tracing::warn!(code = %fault.code, "the offer to stage files was not taken: {fault}");
+        }
+    }
+
+    fn offers(&self) -> Vec<String> {
+        self.config.stages.iter().map(|dir| dir.display().to_string()).collect()
+    }
+
+    fn stage_dir(&self) -> PathBuf {
+        self.config.state.join(STAGE)
+    }
+
+    fn stage_places(&self) -> Places<'_> {
+        Places {
+            program: &self.host.program,
+            node: &self.node,
+            root: self.stage_dir(),
+            logs: self.config.state.join(STAGE_LOGS),
+            identity: Some(self.identity.path()),
+        }
+    }
+
+    pub(super) async fn ordered_stage(self: Arc<Self>, frame: Frame) -> Result<NodeStageResp> {
+        if let Some(stranger) = self.stranger.lock().clone() {
+            return Err(stranger);
+        }
+        let order: NodeStageReq = decode_body(&frame.body)?;
+        off_thread("bb.stage", move || self.carry_out_stage(&order)).await
+    }
+
+    fn carry_out_stage(&self, order: &NodeStageReq) -> Result<NodeStageResp> {
+        if self.config.stages.is_empty() {
+            return Err(Fault::new(Code::NotForCaller)
+                .what("stages no files: node")
+                .subject(self.node.clone())
+                .why("its agent runs without --stage"));
+        }
+        self.revisions.lock().admit(order.serial, order.revision)?;
+        match &order.order {
+            StageOrder::Prepare { buffers, uid, gid, tops } => {
+                tracing::info!(job = order.job, serial = order.serial, uid, "files are to be staged here");
+                buffers.iter().try_for_each(|buffer| self.mount_for_staging(buffer, &order.job))?;
+                let (offers, tops) = (self.offers(), tops.clone());
+                let check = Work::Check(CheckWork { uid: *uid, gid: *gid, offers, tops });
+                Ok(NodeStageResp { refusal: self.as_user(&check)?, files: Vec::new() })
+            }
+            StageOrder::Copy(unit) => {
+                self.staging.begin(unit.buffer, 1)?;
+                let root = self.stage_dir().join(unit.buffer.to_string()).join(GLOBAL);
+                let work = Work::Unit(UnitWork { root, offers: self.offers(), unit: unit.clone() });
+                let files = self.as_user(&work);
+                self.staging.end_copy(unit.buffer);
+                Ok(NodeStageResp { refusal: String::new(), files: files? })
+            }
+            StageOrder::End { buffers } => {
+                buffers.iter().try_for_each(|serial| self.end_staging(*serial, false))?;
+                Ok(NodeStageResp::default())
+            }
+        }
+    }
+
+    fn mount_for_staging(&self, buffer: &StageBuffer, job: &str) -> Result<()> {
+        if !is_source(&buffer.source) {
+            return Err(Fault::new(Code::BadArgument)
+                .what("cannot carry out an order with")
+                .subject(buffer.source.clone())
+                .why("it is no source of a mount"));
+        }
+        let lock = self.lock_of(buffer.serial);
+        let _buffer = lock.try_lock_for(ORDER_WAIT).ok_or_else(|| busy("the buffer of job", job))?;
+        self.staging.begin(buffer.serial, 0)?;
+        crate::bb::make_dir(&self.stage_dir())?;
+        crate::bb::make_dir(&self.config.state.join(STAGE_LOGS))?;
+        let (name, source) = (buffer.serial.to_string(), buffer.source.clone());
+        self.stage_places().mount(&NodeMount { name, source }, &[SAFE])
+    }
+
+    fn end_staging(&self, serial: u64, only_idle: bool) -> Result<()> {
+        let lock = self.lock_of(serial);
+        let held = lock.try_lock_for(ORDER_WAIT);
+        let _buffer = held.ok_or_else(|| busy("buffer", &serial.to_string()))?;
+        if !self.staging.forget(serial, only_idle) {
+            return Ok(());
+        }
+        let (places, name) = (self.stage_places(), serial.to_string());
+        places.end(&name)?;
+        // Files of its log, and its mount point, which need not be there.
+        let _ = std::fs::remove_dir(places.at(&name));
+        let _ = std::fs::remove_file(places.log(&name));
+        Ok(())
+    }
+
+    /// Ends mounts for staging that an earlier agent has left, or that nobody has used for long.
+    pub(super) fn look_after_staging(self: &Arc<Self>) {
+        let entries = std::fs::read_dir(self.stage_dir()).into_iter().flatten().flatten();
+        let serials: Vec<u64> =
+            entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+        if serials.is_empty() || self.staging.looking.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let agent = self.clone();
+        let look = move || {
+            for serial in serials {
+                if let Err(fault) = agent.end_staging(serial, true) {
+                    tracing::warn!(code = %fault.code, serial, "a mount for staging stays: {fault}");
+                }
+            }
+            agent.staging.looking.store(false, Ordering::Release);
+        };
+        if let Err(e) = std::thread::Builder::new().name("bb.staging".to_owned()).spawn(look) {
+            self.staging.looking.store(false, Ordering::Release);
+            tracing::warn!(error = %e, "cannot look for mounts that nobody needs");
+        }
+    }
+
+    /// Has a process that becomes the user do something.
+    fn as_user<T: DeserializeOwned>(&self, work: &Work) -> Result<T> {
+        let failed = |e: std::io::Error| {
+            Fault::io(Code::StageFailed, "cannot stage files on node", self.node.clone(), &e)
+        };
+        let mut input = serde_json::to_vec(work).map_err(|e| failed(e.into()))?;
+        input.push(b'\n');
+        let mut command = Command::new(&self.host.program);
+        command.args(["bb", "copy"]).current_dir("/");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().map_err(failed)?;
+        if let Some(mut pipe) = child.stdin.take() {
+            // A child that has ended already does not read its input; its status says why.
+            let _ = pipe.write_all(&input);
+        }
+        let out = child.wait_with_output().map_err(failed)?;
+        let answer: std::result::Result<Result<T>, _> = serde_json::from_slice(&out.stdout);
+        answer.unwrap_or_else(|_| {
+            Err(Fault::new(Code::StageFailed)
+                .what("the copy ended before it was done on node")
+                .subject(self.node.clone())
+                .why(out.status.to_string()))
+        })
+    }
+}
