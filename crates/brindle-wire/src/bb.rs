@@ -198,7 +198,7 @@ pub struct NodeSlicesResp {
 }
 message!(NodeSlicesReq => NodeSlicesResp, NodeSlices);
 
-/// A host offers to stage files (design note 058). Sent after each registration.
+/// A host offers to stage files (design note 059). Sent after each registration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeOfferReq {
     /// Directories below which users may have files staged by this host; empty: the host stages nothing.
@@ -319,6 +319,8 @@ pub struct StageRange {
     pub start: u64,
     /// The byte behind the last one.
     pub end: u64,
+    /// Whether the file that is at `to` already is only compared with the source.
+    pub compares: bool,
 }
 
 /// The order was carried out.

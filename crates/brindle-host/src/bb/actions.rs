@@ -49,8 +49,8 @@ pub struct Actions<'a> {
     pub(super) store_id: String,
     /// Hosts that could not make a slice a moment ago, and why: others are chosen for a while.
     pub(super) troubles: Mutex<BTreeMap<String, (Instant, String)>>,
-    /// The copy of each buffer that runs or ran last.
-    pub(super) staging: Mutex<BTreeMap<u64, Staging>>,
+    /// The copy of each buffer that runs or ran last, and when it began.
+    pub(super) staging: Mutex<BTreeMap<u64, (Instant, Staging)>>,
     /// The agents of compute nodes, where this host takes any.
     hub: Option<Hub>,
     /// Locks for starting a buffer again, one for each buffer: several jobs may find at once that a persistent buffer does not run.

@@ -6,6 +6,7 @@
 //! and devices are passed over.
 
 mod dirs;
+mod large;
 mod list;
 mod partial;
 mod share;
@@ -331,8 +332,7 @@ impl Copy {
             self.settle()?;
             return sync_entry(&parent, &to);
         }
-        self.share.later.push(Later::Entry { parent, to });
-        Ok(())
+        self.do_later(Later::Entry { parent, to })
     }
 
     /// The contents of a directory; what else the destination holds stays. Only the uppermost destination may be a link to a directory.
@@ -361,7 +361,7 @@ impl Copy {
         }
         if self.share.is_shared() {
             let (from, to, meta) = (from.to_owned(), to.to_owned(), Box::new(meta));
-            self.share.later.push(Later::Dir { from, to, is_top, meta });
+            self.do_later(Later::Dir { from, to, is_top, meta })?;
             return Ok(is_made);
         }
         self.settle()?;
@@ -385,6 +385,7 @@ impl Copy {
         let source = File::open(from).map_err(|e| failed("cannot read", from, &e))?;
         let meta = source.metadata().map_err(|e| failed("cannot look at", from, &e))?;
         if self.is_linked(&meta, to)? {
+            self.share.done_file();
             return Ok(());
         }
         self.file_alone(from, to)
@@ -397,6 +398,7 @@ impl Copy {
         let looks_same = std::fs::symlink_metadata(to).is_ok_and(|there| is_same(&there, &meta));
         if looks_same && self.has_contents(&source, from, to)? && !has_changed(&source, &meta, from)? {
             self.outcome.unchanged += 1;
+            self.share.done_file();
             self.remember(&meta, to);
             return Ok(());
         }
@@ -413,7 +415,7 @@ impl Copy {
             Ok(bytes) => {
                 self.outcome.files += 1;
                 self.outcome.bytes += bytes;
-                self.share.copied_file();
+                self.share.done_file();
                 self.remember(&meta, to);
                 Ok(())
             }
@@ -475,19 +477,29 @@ impl Copy {
         if !xattr::are_same(source, &there) {
             return Ok(false);
         }
+        if !self.is_equal(source, &there, 0..u64::MAX, from)? {
+            return Ok(false);
+        }
+        there.sync_all().map_err(|e| failed("cannot sync", to, &e))?;
+        Ok(true)
+    }
+
+    /// Whether two files have the same bytes in a range, as far as the source goes.
+    fn is_equal(&mut self, source: &File, there: &File, range: Range<u64>, from: &Path) -> Result<bool> {
         let mut other = vec![0; CHUNK_BYTES];
-        let mut at = 0;
-        loop {
-            let n = source.read_at(&mut self.chunk, at).map_err(|e| failed("cannot read", from, &e))?;
+        let mut at = range.start;
+        while at < range.end {
+            let most = usize::try_from(range.end - at).map_or(CHUNK_BYTES, |left| left.min(CHUNK_BYTES));
+            let n = source.read_at(&mut self.chunk[..most], at).map_err(|e| failed("cannot read", from, &e))?;
             if n == 0 {
-                there.sync_all().map_err(|e| failed("cannot sync", to, &e))?;
-                return Ok(true);
+                break;
             }
             if there.read_exact_at(&mut other[..n], at).is_err() || self.chunk[..n] != other[..n] {
                 return Ok(false);
             }
             at += n as u64;
         }
+        Ok(true)
     }
 
     /// The bytes as they were at one time, and what the source was then: a source that is written meanwhile is copied again.

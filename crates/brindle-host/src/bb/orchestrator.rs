@@ -190,8 +190,8 @@ impl<'a> Orchestrator<'a> {
             all.iter().filter(uses).map(|job| job.token.clone()).collect()
         };
         let shown = all.iter().filter(|buffer| only.is_none_or(|uid| uid == buffer.uid));
-        let staging = self.actions.staging.lock();
-        let with_staging = |b: &Buffer| Buffer { staging: staging.get(&b.serial).cloned(), ..self.with_end(b) };
+        let with_staging =
+            |b: &Buffer| Buffer { staging: self.actions.shown_staging(b.serial), ..self.with_end(b) };
         Ok(shown.map(|b| Buffer { users: users(b.serial), ..with_staging(b) }).collect())
     }
 

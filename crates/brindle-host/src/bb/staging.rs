@@ -1,11 +1,15 @@
-//! Copies of a job: the process that leads them, and the hosts that share the work.
+//! Copies of a job: the process that makes them, and the hosts that share the work.
 //!
 //! The process on this host ([`super::copy`]) divides the work into units. Each host that helps has a few threads here, which take units,
-//! send them as orders, and hand the answers back. A host that does not answer is not asked again during this copy: its units go to others.
+//! send them as orders, and hand the answers back. A host that does not answer loses its units to the others; when it answers again it gets
+//! new ones.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc;
+use std::thread::Scope;
+use std::time::{Duration, Instant};
 
 use brindle_bb::{Buffer, Staging, StagingHost, Transfer};
 use brindle_types::{Code, Fault, Result};
@@ -24,37 +28,64 @@ use crate::process::Identity;
 /// Most hosts that share a copy.
 const HOSTS_MAX: usize = 32;
 /// Units that a host copies at a time.
-const STREAMS: usize = 2;
+const STREAMS: usize = 4;
 /// Units for each host that may be under way, those that wait included.
 const UNDER_WAY: usize = STREAMS + 1;
 /// Longest line of the process that copies.
 const LINE_MAX_BYTES: u64 = 8 << 20;
 /// Number of repetitions of an order that a change of the buffer's row has overtaken.
 const STALE_TRIES_MAX: usize = 4;
+/// Time between two looks for hosts that offer to help from now on, or again.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// The hosts that share a copy.
-struct Crew<'a> {
+/// A copy, and the hosts that share it.
+struct SharedCopy<'a> {
     actions: &'a Actions<'a>,
     buffer: &'a Buffer,
     work: &'a CopyWork,
     job: &'a JobLock,
     queue: Mutex<Queue>,
     changed: Condvar,
-    answers: Mutex<Option<ChildStdin>>,
+    /// Answers to the process, written by a thread of their own: the process may be busy, and whoever answers must not wait for it.
+    answers: mpsc::Sender<Heard>,
 }
 
 #[derive(Default)]
 struct Queue {
     units: VecDeque<(u64, StageUnit)>,
-    /// Hosts that answer.
-    hosts: Vec<String>,
+    /// Hosts that answer, each with the number of its admission: threads of an earlier one end.
+    hosts: BTreeMap<String, u64>,
+    admissions: u64,
+    /// Hosts that may have mounted the buffers.
+    mounted: BTreeSet<String>,
+    /// Hosts that see other directories; they are not asked again.
+    refused: BTreeSet<String>,
     ended: bool,
+}
+
+impl Queue {
+    /// Units that may be under way.
+    fn streams(&self) -> usize {
+        self.hosts.len() * UNDER_WAY
+    }
 }
 
 impl Actions<'_> {
     /// Changes what is shown of the copy of a buffer.
     fn show_staging(&self, serial: u64, change: impl FnOnce(&mut Staging)) {
-        change(self.staging.lock().entry(serial).or_default());
+        if let Some((since, shown)) = self.staging.lock().get_mut(&serial) {
+            change(shown);
+            shown.elapsed_ms = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
+        }
+    }
+
+    /// The copy of a buffer that runs or ran last.
+    pub(super) fn shown_staging(&self, serial: u64) -> Option<Staging> {
+        let shown = self.staging.lock();
+        let (since, staging) = shown.get(&serial)?;
+        let now_ms = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let elapsed_ms = if staging.ended { staging.elapsed_ms } else { now_ms };
+        Some(Staging { elapsed_ms, ..staging.clone() })
     }
 
     /// Copies the files of a job into buffers or out of them. With each copy stands the serial number of its buffer.
@@ -71,9 +102,9 @@ impl Actions<'_> {
         let (uid, gid, serial) = (buffer.uid, buffer.gid, buffer.serial);
         let work = CopyWork { uid, gid, stages_in, transfers, serial, buffers };
         let own = StagingHost { name: crate::name(), ..StagingHost::default() };
-        let hosts = vec![own];
-        self.show_staging(serial, |shown| *shown = Staging { stages_in, hosts, ..Staging::default() });
-        let outcome = self.lead(buffer, &work, job);
+        let begun = Staging { stages_in, hosts: vec![own], ..Staging::default() };
+        self.staging.lock().insert(serial, (Instant::now(), begun));
+        let outcome = self.copy_with_hosts(buffer, &work, job);
         self.show_staging(serial, |shown| shown.ended = true);
         let done = outcome?;
         tracing::info!(
@@ -90,7 +121,7 @@ impl Actions<'_> {
         Ok(())
     }
 
-    fn lead(&self, buffer: &Buffer, work: &CopyWork, job: &JobLock) -> Result<CopyOutcome> {
+    fn copy_with_hosts(&self, buffer: &Buffer, work: &CopyWork, job: &JobLock) -> Result<CopyOutcome> {
         let failed = |e: std::io::Error| {
             Fault::io(Code::StageFailed, "cannot stage files of job", buffer.token.clone(), &e)
         };
@@ -104,18 +135,14 @@ impl Actions<'_> {
         let mut pipe = child.stdin.take();
         // A child that was stopped already does not read its input.
         let _ = pipe.as_mut().map(|pipe| pipe.write_all(&input));
-        let crew = Crew {
-            actions: self,
-            buffer,
-            work,
-            job,
-            queue: Mutex::default(),
-            changed: Condvar::new(),
-            answers: Mutex::new(pipe),
-        };
-        let outcome = crew.follow(&mut child);
-        // A child that waits for an answer hears that there will be none.
-        drop(crew);
+        let (answers, heard) = mpsc::channel();
+        let (queue, changed) = (Mutex::default(), Condvar::new());
+        let copy = SharedCopy { actions: self, buffer, work, job, queue, changed, answers };
+        let outcome = std::thread::scope(|scope| {
+            scope.spawn(move || tell(pipe, &heard));
+            // The thread that tells ends when the copy, which holds the other end, is dropped.
+            copy.run(&mut child)
+        });
         let status = child.wait();
         job.copies(None);
         if job.stops() {
@@ -131,48 +158,56 @@ impl Actions<'_> {
     }
 }
 
-impl Crew<'_> {
-    /// Hears the process that leads, until it ends. Its outcome; none where it was killed.
-    fn follow(&self, child: &mut Child) -> Option<Result<CopyOutcome>> {
-        let mut lines = BufReader::new(child.stdout.take()?);
-        let mut outcome = None;
-        let asked = std::thread::scope(|scope| {
-            let mut asked = Vec::new();
-            loop {
-                let mut line = String::new();
-                let read = (&mut lines).take(LINE_MAX_BYTES).read_line(&mut line);
-                let Some(said) = read.ok().and_then(|_| serde_json::from_str(&line).ok()) else { break };
-                match said {
-                    Said::Plan { files, bytes, tops } => {
-                        self.show(|shown| (shown.all_files, shown.all_bytes) = (files, bytes));
-                        if tops.is_empty() {
-                            continue;
-                        }
-                        asked = self.gather(&tops);
-                        let hosts = self.queue.lock().hosts.clone();
-                        for host in &hosts {
-                            for _ in 0..STREAMS {
-                                let host = host.clone();
-                                scope.spawn(move || self.serve(&host));
-                            }
-                        }
-                        self.answer(&Heard::Crew { streams: hosts.len() * UNDER_WAY });
-                    }
-                    Said::Own { files, bytes } => self.show(|shown| {
-                        if let Some(own) = shown.hosts.first_mut() {
-                            (own.files, own.bytes) = (files, bytes);
-                        }
-                    }),
-                    Said::Unit { id, unit } => self.push(id, unit),
-                    Said::End(end) => outcome = Some(end),
-                }
-            }
+/// Hands answers to the process that copies, until there will be no more.
+fn tell(mut pipe: Option<ChildStdin>, answers: &mpsc::Receiver<Heard>) {
+    for heard in answers {
+        let mut text = serde_json::to_vec(&heard).expect("plain fields always serialise");
+        text.push(b'\n');
+        // A process that has ended does not listen: its end is heard on its other pipe.
+        let _ = pipe.as_mut().map(|pipe| pipe.write_all(&text));
+    }
+}
+
+impl SharedCopy<'_> {
+    /// Follows the process until it ends. Its outcome; none where it was killed.
+    fn run(self, child: &mut Child) -> Option<Result<CopyOutcome>> {
+        let lines = BufReader::new(child.stdout.take()?);
+        let outcome = std::thread::scope(|scope| {
+            let outcome = self.follow(lines, scope);
             self.queue.lock().ended = true;
             self.changed.notify_all();
-            asked
+            outcome
         });
-        self.let_go(&asked);
+        self.unmount();
         outcome
+    }
+
+    fn follow<'s>(&'s self, mut lines: impl BufRead, scope: &'s Scope<'s, '_>) -> Option<Result<CopyOutcome>> {
+        loop {
+            let mut line = String::new();
+            (&mut lines).take(LINE_MAX_BYTES).read_line(&mut line).ok()?;
+            match serde_json::from_str(&line).ok()? {
+                Said::Plan { files, bytes, tops } => {
+                    self.show(|shown| (shown.all_files, shown.all_bytes) = (files, bytes));
+                    if tops.is_empty() {
+                        continue;
+                    }
+                    self.gather(&tops, scope);
+                    let streams = self.queue.lock().streams();
+                    if streams > 0 {
+                        scope.spawn(move || self.look_for_hosts(&tops, scope));
+                    }
+                    self.answer(Heard::Hosts { streams });
+                }
+                Said::Own { files, bytes } => self.show(|shown| {
+                    if let Some(own) = shown.hosts.first_mut() {
+                        (own.files, own.bytes) = (files, bytes);
+                    }
+                }),
+                Said::Unit { id, unit } => self.push(id, unit),
+                Said::End(end) => return Some(end),
+            }
+        }
     }
 
     fn show(&self, change: impl FnOnce(&mut Staging)) {
@@ -182,6 +217,7 @@ impl Crew<'_> {
     /// Notes what a host has done, or why it is not used.
     fn note(&self, name: &str, change: impl FnOnce(&mut StagingHost)) {
         self.show(|shown| {
+            // The first one is this host itself, which may have an agent as well.
             let at = shown.hosts.iter().skip(1).position(|host| host.name == name).map(|at| at + 1);
             let at = at.unwrap_or_else(|| {
                 shown.hosts.push(StagingHost { name: name.to_owned(), ..StagingHost::default() });
@@ -191,11 +227,9 @@ impl Crew<'_> {
         });
     }
 
-    fn answer(&self, heard: &Heard) {
-        let mut text = serde_json::to_vec(heard).expect("plain fields always serialise");
-        text.push(b'\n');
-        // A process that has ended does not listen: its end is heard on its other pipe.
-        let _ = self.answers.lock().as_mut().map(|pipe| pipe.write_all(&text));
+    fn answer(&self, heard: Heard) {
+        // A process that has ended waits for no answer.
+        let _ = self.answers.send(heard);
     }
 
     /// Sends an order. A row that changes meanwhile is read again.
@@ -229,87 +263,108 @@ impl Crew<'_> {
         buffers
     }
 
-    /// Asks all hosts that offer to help. Returns those that have mounted the buffers.
-    fn gather(&self, tops: &[StageTop]) -> Vec<String> {
-        let Some(hub) = self.actions.hub() else { return Vec::new() };
-        let mut offering = hub.offering();
-        offering.truncate(HOSTS_MAX);
+    /// Asks all hosts that offer to help and are not used to mount the buffers and to look at the directories. Uses those that have, and see
+    /// the same.
+    fn gather<'s>(&'s self, tops: &[StageTop], scope: &'s Scope<'s, '_>) {
+        let Some(hub) = self.actions.hub() else { return };
+        let asked: Vec<String> = {
+            let queue = self.queue.lock();
+            let is_new = |host: &String| !queue.hosts.contains_key(host) && !queue.refused.contains(host);
+            hub.offering().into_iter().filter(is_new).take(HOSTS_MAX - queue.hosts.len()).collect()
+        };
+        if asked.is_empty() {
+            return;
+        }
         let source = |serial| Ok(StageBuffer { serial, source: self.actions.source_of(serial)? });
         let buffers = match self.buffers().into_iter().map(source).collect::<Result<Vec<_>>>() {
-            Ok(buffers) if !offering.is_empty() => buffers,
-            Ok(_) => return Vec::new(),
+            Ok(buffers) => buffers,
             Err(fault) => {
-                tracing::warn!(%fault, "other hosts cannot help to stage files");
-                return Vec::new();
+                tracing::warn!(%fault, job = self.buffer.token, "other hosts cannot help to stage files");
+                return;
             }
         };
         let (uid, gid) = (self.buffer.uid, self.buffer.gid);
         let order = StageOrder::Prepare { buffers, uid, gid, tops: tops.to_vec() };
-        let answers: Vec<(String, Result<NodeStageResp>)> = std::thread::scope(|scope| {
-            let ask = |host: String| {
+        std::thread::scope(|asking| {
+            for host in asked {
                 let order = &order;
-                scope.spawn(move || {
-                    let answer = self.order(&host, order);
-                    (host, answer)
-                })
-            };
-            let asked: Vec<_> = offering.into_iter().map(ask).collect();
-            asked.into_iter().filter_map(|asked| asked.join().ok()).collect()
-        });
-        let mut mounted = Vec::new();
-        for (host, answer) in answers {
-            let why = match answer {
-                Ok(answer) => {
-                    mounted.push(host.clone());
-                    answer.refusal
-                }
-                Err(fault) => short(&fault),
-            };
-            if why.is_empty() {
-                self.queue.lock().hosts.push(host.clone());
-            } else {
-                tracing::warn!(host, why, job = self.buffer.token, "a host does not help to stage files");
+                asking.spawn(move || self.admit(host, order, scope));
             }
-            self.note(&host, |shown| shown.reason = why);
-        }
-        mounted
+        });
     }
 
-    /// Takes a unit of the process that leads. That process is the user's: what it says about users and buffers counts for nothing.
+    /// Has a host prepare itself, and copy from then on.
+    fn admit<'s>(&'s self, host: String, order: &StageOrder, scope: &'s Scope<'s, '_>) {
+        // Whatever becomes of the order: the host may have mounted the buffers.
+        self.queue.lock().mounted.insert(host.clone());
+        let answer = self.order(&host, order);
+        let why = match &answer {
+            Ok(answer) => answer.refusal.clone(),
+            Err(fault) => short(fault),
+        };
+        if !why.is_empty() {
+            tracing::warn!(host, why, job = self.buffer.token, "a host does not help to stage files");
+            if answer.is_ok() {
+                self.queue.lock().refused.insert(host.clone());
+            }
+            return self.note(&host, |shown| shown.reason = why);
+        }
+        self.note(&host, |shown| shown.reason.clear());
+        let admission = {
+            let mut queue = self.queue.lock();
+            queue.admissions += 1;
+            let admission = queue.admissions;
+            queue.hosts.insert(host.clone(), admission);
+            admission
+        };
+        for _ in 0..STREAMS {
+            let host = host.clone();
+            scope.spawn(move || self.serve(&host, admission));
+        }
+    }
+
+    /// Looks for hosts that come, or come back, as long as the copy runs.
+    fn look_for_hosts<'s>(&'s self, tops: &[StageTop], scope: &'s Scope<'s, '_>) {
+        loop {
+            let until = Instant::now() + LOOK_EVERY;
+            {
+                let mut queue = self.queue.lock();
+                while !queue.ended && !self.changed.wait_until(&mut queue, until).timed_out() {}
+                // The process copies alone once no host is left, and does not listen any more.
+                if queue.ended || queue.hosts.is_empty() {
+                    return;
+                }
+            }
+            self.gather(tops, scope);
+        }
+    }
+
+    /// Takes a unit of the process that copies. That process is the user's: what it says about users and buffers counts for nothing.
     fn push(&self, id: u64, mut unit: StageUnit) {
         (unit.uid, unit.gid, unit.stages_in) = (self.work.uid, self.work.gid, self.work.stages_in);
         let mut queue = self.queue.lock();
         if queue.hosts.is_empty() || !self.work.buffers.contains(&unit.buffer) {
-            drop(queue);
-            return self.answer(&Heard::Unit { id, streams: 0, files: None });
+            return self.answer(Heard::Unit { id, streams: queue.streams(), files: None });
         }
         queue.units.push_back((id, unit));
-        self.changed.notify_one();
+        self.changed.notify_all();
     }
 
     /// Has a host copy units, as long as there are any and it answers.
-    fn serve(&self, host: &str) {
-        loop {
-            let (id, unit) = {
-                let mut queue = self.queue.lock();
-                loop {
-                    if queue.ended || !queue.hosts.iter().any(|known| known == host) {
-                        return;
-                    }
-                    match queue.units.pop_front() {
-                        Some(unit) => break unit,
-                        None => self.changed.wait(&mut queue),
-                    }
-                }
-            };
+    fn serve(&self, host: &str, admission: u64) {
+        while let Some((id, unit)) = self.next_unit(host, admission) {
             let is_whole = unit.range.is_none();
             match self.order(host, &StageOrder::Copy(unit)) {
                 Ok(answer) => {
                     self.note(host, |shown| {
                         for file in &answer.files {
-                            if let StagedFile::Copied { bytes, .. } = file {
-                                shown.bytes += bytes;
-                                shown.files += u64::from(is_whole);
+                            match file {
+                                StagedFile::Copied { bytes, .. } => {
+                                    shown.bytes += bytes;
+                                    shown.files += u64::from(is_whole);
+                                }
+                                StagedFile::Unchanged => shown.files += u64::from(is_whole),
+                                StagedFile::Failed { .. } => {}
                             }
                         }
                     });
@@ -320,41 +375,55 @@ impl Crew<'_> {
                     if let Some(why) = failed {
                         tracing::warn!(host, why, "a host could not copy a file, and it is copied elsewhere");
                     }
-                    let streams = self.queue.lock().hosts.len() * UNDER_WAY;
-                    self.answer(&Heard::Unit { id, streams, files: Some(answer.files) });
+                    let queue = self.queue.lock();
+                    self.answer(Heard::Unit { id, streams: queue.streams(), files: Some(answer.files) });
                 }
-                Err(fault) => self.lose(host, id, &fault),
+                Err(fault) => self.lose(host, admission, id, &fault),
             }
         }
     }
 
-    /// A host has not answered: it gets no more units.
-    fn lose(&self, host: &str, id: u64, fault: &Fault) {
-        let (left, unasked) = {
-            let mut queue = self.queue.lock();
-            if !queue.ended && queue.hosts.iter().any(|known| known == host) {
-                tracing::warn!(%fault, host, job = self.buffer.token, "a host stages no more files of the job");
-                let why = short(fault);
-                self.note(host, |shown| shown.reason = why);
+    /// The next unit for a host; none where the copy has ended, or the host is not used any more.
+    fn next_unit(&self, host: &str, admission: u64) -> Option<(u64, StageUnit)> {
+        let mut queue = self.queue.lock();
+        loop {
+            if queue.ended || queue.hosts.get(host) != Some(&admission) {
+                return None;
             }
-            queue.hosts.retain(|known| known != host);
-            let unasked = if queue.hosts.is_empty() { std::mem::take(&mut queue.units) } else { VecDeque::new() };
-            (queue.hosts.len() * UNDER_WAY, unasked)
-        };
-        self.changed.notify_all();
-        for id in std::iter::once(id).chain(unasked.into_iter().map(|(id, _)| id)) {
-            self.answer(&Heard::Unit { id, streams: left, files: None });
+            match queue.units.pop_front() {
+                Some(unit) => return Some(unit),
+                None => self.changed.wait(&mut queue),
+            }
         }
+    }
+
+    /// A host has not answered: it gets no more units until it offers to help again.
+    fn lose(&self, host: &str, admission: u64, id: u64, fault: &Fault) {
+        let mut queue = self.queue.lock();
+        if queue.hosts.get(host) == Some(&admission) {
+            queue.hosts.remove(host);
+            if !queue.ended {
+                tracing::warn!(%fault, host, job = self.buffer.token, "a host stages no more files of the job");
+                self.note(host, |shown| shown.reason = short(fault));
+            }
+        }
+        let no_host = queue.hosts.is_empty();
+        let unasked = if no_host { std::mem::take(&mut queue.units) } else { VecDeque::new() };
+        for id in std::iter::once(id).chain(unasked.into_iter().map(|(id, _)| id)) {
+            self.answer(Heard::Unit { id, streams: queue.streams(), files: None });
+        }
+        self.changed.notify_all();
     }
 
     /// Has hosts unmount the buffers.
-    fn let_go(&self, hosts: &[String]) {
+    fn unmount(&self) {
         let order = StageOrder::End { buffers: self.buffers() };
+        let hosts = std::mem::take(&mut self.queue.lock().mounted);
         std::thread::scope(|scope| {
             for host in hosts {
                 let order = &order;
                 scope.spawn(move || {
-                    if let Err(fault) = self.order(host, order) {
+                    if let Err(fault) = self.order(&host, order) {
                         tracing::warn!(%fault, host, "the buffer may stay mounted for staging until its agent looks");
                     }
                 });

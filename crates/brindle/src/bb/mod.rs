@@ -9,7 +9,7 @@ mod timeline;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use brindle_bb::{Buffer, Pool};
+use brindle_bb::{Buffer, Pool, Staging, StagingHost};
 use brindle_host::bb::persistent::main_group;
 use brindle_host::bb::protocol::{self, Create, Reply, Request, SOCKET_VARIABLE, unexpected};
 use brindle_host::bb::view::{BrickPoolView, BrickPoolsView, BufferView, BuffersView, PartView};
@@ -391,10 +391,24 @@ fn show(args: &ShowArgs) -> Result<Done> {
             if !buffer.slices.is_empty() {
                 println!("\n{}", parts_text(&buffer));
             }
+            if let Some(staging) = &buffer.staging {
+                println!("\n{}", staging_text(staging));
+            }
             println!("\n{}", timeline::text(&buffer));
         }
     }
     Ok(Done::Ok)
+}
+
+/// The progress of a copy, and its hosts.
+fn staging_text(staging: &Staging) -> String {
+    let row = |host: &StagingHost| {
+        let rate = staging.rate(host.bytes).map(|rate| format!("{}/s", format_bytes(rate)));
+        let (name, reason) = (host.name.clone(), host.reason.clone());
+        vec![name, host.files.to_string(), format_bytes(host.bytes), rate.unwrap_or_default(), reason]
+    };
+    let rows = staging.hosts.iter().map(row).collect();
+    format!("{}\n{}", staging.line(), table(&["HOST", "FILES", "BYTES", "RATE", "NOT USED BECAUSE"], rows))
 }
 
 /// Where the parts of a buffer lie.

@@ -4,31 +4,27 @@
 //! their own. A try whose host does not answer is made again under other names: what a late host still writes, nobody takes.
 
 use std::collections::BTreeMap;
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::Metadata;
 use std::io::{BufRead, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use brindle_types::{Code, Fault, Result};
 use brindle_wire::bb::{StageFile, StageRange, StageTop, StageUnit, StagedFile};
-use rustix::fs::SeekFrom;
 use serde::{Deserialize, Serialize};
 
+use super::large::{LARGE_BYTES, Large};
 use super::partial::{PARTIAL, partial, remove_if_there};
 use super::side::Route;
-use super::{Copy, CopyOutcome, failed, has_changed, is_same, sync_entry};
+use super::{Copy, CopyOutcome, failed, sync_entry};
 
 /// Most files of a batch.
 const BATCH_FILES_MAX: usize = 64;
 /// Bytes after which a batch is full.
 const BATCH_BYTES: u64 = 16 << 20;
-/// A file of this size is divided.
-const LARGE_BYTES: u64 = 64 << 20;
-/// Bytes of a part of a large file.
-const RANGE_BYTES: u64 = 16 << 20;
 /// How often files are given to other hosts, before this one copies them by itself.
-const TRIES_MAX: usize = 3;
+pub(super) const TRIES_MAX: usize = 3;
 /// Less work than this is done by this host alone.
 const SHARED_FROM_BYTES: u64 = 32 << 20;
 const SHARED_FROM_FILES: u64 = 256;
@@ -72,8 +68,8 @@ pub enum Said {
 /// Answers to them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Heard {
-    /// So many units may be under way.
-    Crew {
+    /// So many units may be under way: hosts help if there are any.
+    Hosts {
         /// Number.
         streams: usize,
     },
@@ -95,19 +91,19 @@ struct Line {
 }
 
 /// A file that another host copies.
-struct Given {
+pub(super) struct Given {
     from: PathBuf,
     to: PathBuf,
     file: StageFile,
 }
 
-/// What another host was given.
-enum Sent {
+/// A unit that another host has.
+pub(super) enum Sent {
     Batch { route: Route, files: Vec<Given>, ending: String, tries: usize },
-    Part,
+    Part { large: u64 },
 }
 
-/// What waits until files before it are there.
+/// An action that waits until the files before it are there.
 pub(super) enum Later {
     /// A further name of a file.
     Link { from: PathBuf, to: PathBuf },
@@ -133,12 +129,12 @@ pub struct Share {
     order: Order,
     streams: usize,
     next_id: u64,
-    sent: BTreeMap<u64, Sent>,
+    pub(super) sent: BTreeMap<u64, Sent>,
     batch: Vec<Given>,
     batch_route: Option<Route>,
-    /// Answers to parts: whether, and how many bytes.
-    parts: BTreeMap<u64, Option<u64>>,
-    pub(super) later: Vec<Later>,
+    /// Large files, by a number.
+    pub(super) larges: BTreeMap<u64, Large>,
+    later: Vec<Later>,
     route: Option<Route>,
     /// Inode number of the directory of the last copy.
     into: Option<(PathBuf, u64)>,
@@ -186,7 +182,7 @@ impl Share {
         }
         let asks = !tops.is_empty() && self.line.is_some();
         self.tell(&Said::Plan { files, bytes, tops })?;
-        if asks && let Heard::Crew { streams } = self.hear()? {
+        if asks && let Heard::Hosts { streams } = self.hear()? {
             self.streams = streams;
         }
         Ok(())
@@ -220,19 +216,19 @@ impl Share {
         let _ = self.tell(&Said::Own { files: self.own_files, bytes: self.own_bytes });
     }
 
-    /// This host has given a file its contents, or at least its name.
-    pub(super) fn copied_file(&mut self) {
+    /// This host has done a file: copied it, linked it, or found it to be there.
+    pub(super) fn done_file(&mut self) {
         self.own_files += 1;
     }
 
     /// A number that no other try has.
-    fn new_id(&mut self) -> u64 {
+    pub(super) fn new_id(&mut self) -> u64 {
         self.next_id += 1;
         self.next_id
     }
 
     /// End of the names of a try, which begins with what all tries for this job have.
-    fn new_ending(&mut self) -> String {
+    pub(super) fn new_ending(&mut self) -> String {
         let id = self.new_id();
         let random = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), id);
         format!("{}{random:016x}", self.mark())
@@ -242,7 +238,7 @@ impl Share {
         format!(".s{}-", self.order.serial)
     }
 
-    fn send(&mut self, route: &Route, files: Vec<StageFile>, ending: &str, range: Option<StageRange>) -> Result<u64> {
+    pub(super) fn send(&mut self, route: &Route, files: Vec<StageFile>, ending: &str, range: Option<StageRange>) -> Result<u64> {
         let id = self.new_id();
         let Order { uid, gid, stages_in, .. } = self.order;
         let (buffer, inside, outside) = (route.buffer, route.inside.clone(), route.outside.clone());
@@ -289,7 +285,7 @@ impl Copy {
     /// Copies a file, or has another host copy it.
     pub(super) fn hand_out(&mut self, from: &Path, to: &Path) -> Result<()> {
         let route = self.share.route.clone().filter(|_| self.share.is_shared());
-        let (Some(route), true) = (route, self.share.later.len() < LATER_MAX) else {
+        let Some(route) = route else {
             self.settle()?;
             return self.file(from, to);
         };
@@ -300,8 +296,7 @@ impl Copy {
             return self.file(from, to);
         };
         if meta.nlink() > 1 && self.first_names.contains_key(&(meta.dev(), meta.ino())) {
-            self.share.later.push(Later::Link { from: from.to_owned(), to: to.to_owned() });
-            return Ok(());
+            return self.do_later(Later::Link { from: from.to_owned(), to: to.to_owned() });
         }
         self.remember(&meta, to);
         let file = StageFile {
@@ -315,7 +310,7 @@ impl Copy {
         };
         if meta.len() >= LARGE_BYTES {
             self.flush()?;
-            return self.large(&route, from, to, &file);
+            return self.large(&route, from, to, file);
         }
         if self.share.batch_route.as_ref().is_some_and(|other| !other.is_with(&route)) {
             self.flush()?;
@@ -351,7 +346,7 @@ impl Copy {
     }
 
     /// Waits until one more unit may be under way.
-    fn wait_for_room(&mut self) -> Result<()> {
+    pub(super) fn wait_for_room(&mut self) -> Result<()> {
         while self.share.is_shared() && self.share.sent.len() >= self.share.streams {
             self.take_answer()?;
         }
@@ -379,14 +374,7 @@ impl Copy {
                     self.send_batch(route, files, tries + 1)
                 }
             },
-            Some(Sent::Part) => {
-                let bytes = match answers.as_deref() {
-                    Some([StagedFile::Copied { bytes, .. }]) => Some(*bytes),
-                    _ => None,
-                };
-                self.share.parts.insert(id, bytes);
-                Ok(())
-            }
+            Some(Sent::Part { large }) => self.take_part(large, answers.as_deref()),
             None => Ok(()),
         }
     }
@@ -417,67 +405,10 @@ impl Copy {
         }
     }
 
-    /// Has other hosts copy a large file in parts. A try of which a part is not answered is begun anew with another file: a late host would
-    /// write into this one after it has its name.
-    fn large(&mut self, route: &Route, from: &Path, to: &Path, file: &StageFile) -> Result<()> {
-        let source = File::open(from).map_err(|e| failed("cannot read", from, &e))?;
-        for _ in 0..TRIES_MAX {
-            let before = source.metadata().map_err(|e| failed("cannot look at", from, &e))?;
-            let is_there = std::fs::symlink_metadata(to).is_ok_and(|there| is_same(&there, &before));
-            let is_it = (before.ino(), before.len(), before.mtime(), before.mtime_nsec())
-                == (file.inode, file.bytes, file.mtime_s, file.mtime_ns);
-            if is_there || !is_it || !self.share.is_shared() {
-                break;
-            }
-            let ending = self.share.new_ending();
-            let path = partial(to, &ending_of(&ending, 0));
-            let target = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
-            let target = target.map_err(|e| failed("cannot write", to, &e))?;
-            target.set_len(before.len()).map_err(|e| failed("cannot write", to, &e))?;
-            let copied = match self.parts_of(route, &source, file, &ending)? {
-                Some(bytes) if !has_changed(&source, &before, from)? => bytes,
-                _ => {
-                    remove_if_there(&path)?;
-                    continue;
-                }
-            };
-            self.finish(&source, &target, &before, to)?;
-            std::fs::rename(&path, to).map_err(|e| failed("cannot rename to", to, &e))?;
-            self.outcome.files += 1;
-            self.outcome.bytes += copied;
-            self.share.copied_file();
-            return Ok(());
-        }
-        self.file_alone(from, to)
-    }
-
-    /// Has all parts of a file copied. Bytes that were copied; `None` where a part was not.
-    fn parts_of(&mut self, route: &Route, source: &File, file: &StageFile, ending: &str) -> Result<Option<u64>> {
-        let (mut asked, mut start) = (Vec::new(), 0);
-        while start < file.bytes {
-            // What is only a hole is not sent.
-            match rustix::fs::seek(source, SeekFrom::Data(start)) {
-                Ok(data) => start = start.max(data - data % RANGE_BYTES),
-                Err(rustix::io::Errno::NXIO) => break,
-                Err(e) => return Err(failed("cannot read", Path::new(&file.from), &e.into())),
-            }
-            self.wait_for_room()?;
-            if !self.share.is_shared() || asked.iter().any(|id| self.share.parts.get(id) == Some(&None)) {
-                break;
-            }
-            let end = file.bytes.min(start + RANGE_BYTES);
-            let range = Some(StageRange { start, end });
-            let id = self.share.send(route, vec![file.clone()], ending, range)?;
-            self.share.sent.insert(id, Sent::Part);
-            asked.push(id);
-            start = end;
-        }
-        let is_all = start >= file.bytes || self.share.is_shared();
-        while asked.iter().any(|id| !self.share.parts.contains_key(id)) {
-            self.take_answer()?;
-        }
-        let bytes: Option<u64> = asked.iter().map(|id| self.share.parts.remove(id).flatten()).sum();
-        Ok(bytes.filter(|_| is_all))
+    /// Does something once the files before it are there.
+    pub(super) fn do_later(&mut self, later: Later) -> Result<()> {
+        self.share.later.push(later);
+        if self.share.later.len() >= LATER_MAX { self.settle() } else { Ok(()) }
     }
 
     /// Waits for other hosts, then does what had to wait.
@@ -486,6 +417,7 @@ impl Copy {
         while !self.share.sent.is_empty() {
             self.take_answer()?;
         }
+        let mut cleaned: Option<PathBuf> = None;
         for later in std::mem::take(&mut self.share.later) {
             match later {
                 Later::Link { from, to } => self.file(&from, &to)?,
@@ -494,7 +426,12 @@ impl Copy {
                     self.finish_dir(&from, &to, is_top, &meta)?;
                 }
                 Later::Entry { parent, to } => {
-                    self.share.clean(to.parent().unwrap_or(&parent))?;
+                    // The entries of a list may be thousands in one directory.
+                    let dir = to.parent().unwrap_or(&parent);
+                    if cleaned.as_deref() != Some(dir) {
+                        self.share.clean(dir)?;
+                        cleaned = Some(dir.to_owned());
+                    }
                     sync_entry(&parent, &to)?;
                 }
             }

@@ -9,7 +9,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use brindle_types::{Code, Fault, Result};
-use brindle_wire::bb::{StageFile, StageTop, StageUnit, StagedFile};
+use brindle_wire::bb::{StageFile, StageRange, StageTop, StageUnit, StagedFile};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, fstat, fstatfs, openat, openat2};
 use serde::{Deserialize, Serialize};
 
@@ -59,8 +59,10 @@ fn open_top(top: &StageTop, offers: &[String], is_first: bool) -> std::result::R
     if !offers.iter().any(is_offered) {
         return Err(format!("{path}: its agent stages files below {} only", offers.join(", ")));
     }
+    // What became a link since then is not followed.
+    let how = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     let dir =
-        openat(CWD, &real, DIR, Mode::empty()).map_err(|e| cannot("cannot open it", e.into()))?;
+        openat2(CWD, &real, DIR, Mode::empty(), how).map_err(|e| cannot("cannot open it", e.into()))?;
     let (stat, kind) = fstat(&dir)
         .and_then(|stat| Ok((stat, fstatfs(&dir)?.f_type)))
         .map_err(|e| cannot("cannot look at it", e.into()))?;
@@ -129,9 +131,8 @@ pub(super) fn copy_files(work: &UnitWork) -> Result<Vec<StagedFile>> {
     let each = unit.files.iter().enumerate().map(|(index, file)| {
         let copied = match unit.range {
             None => whole(&mut copy, (&mut from, &mut to), file, &ending_of(&unit.ending, index)),
-            Some(range) => {
-                part(&mut copy, (&mut from, &mut to), file, &ending_of(&unit.ending, index), range.start..range.end)
-            }
+            Some(range) if range.compares => compare(&mut copy, (&mut from, &mut to), file, range),
+            Some(range) => part(&mut copy, (&mut from, &mut to), file, &ending_of(&unit.ending, index), range),
         };
         copied.unwrap_or_else(|fault| StagedFile::Failed { why: crate::bb::orchestrator::short(&fault) })
     });
@@ -180,6 +181,11 @@ fn whole(
     let target = target.map_err(|e| failed("cannot make the copy of", shown, &e))?;
     let lost = copy.outcome.attributes_lost;
     match copy.fill(&source, &target, shown, &to) {
+        // Only the orchestrator's host, which may know more groups of the user, decides that a group is lost.
+        Ok(_) if target.metadata().is_ok_and(|made| made.gid() != meta.gid()) => {
+            std::fs::remove_file(&part).map_err(|e| failed("cannot remove", shown, &e))?;
+            Ok(StagedFile::Failed { why: format!("{}: the user is not in its group here", file.from) })
+        }
         Ok((bytes, _)) => {
             Ok(StagedFile::Copied { bytes, attributes_lost: copy.outcome.attributes_lost - lost })
         }
@@ -197,14 +203,31 @@ fn part(
     trees: (&mut Tree, &mut Tree),
     file: &StageFile,
     ending: &str,
-    range: std::ops::Range<u64>,
+    range: StageRange,
 ) -> Result<StagedFile> {
     let (source, to) = open(file, trees)?;
     let shown = Path::new(&file.to);
     let target =
         OpenOptions::new().write(true).custom_flags(libc::O_NOFOLLOW).open(partial(&to, ending));
     let target = target.map_err(|e| failed("cannot write", shown, &e))?;
-    let bytes = copy.part(&source, &target, range, (Path::new(&file.from), shown))?;
+    let bytes = copy.part(&source, &target, range.start..range.end, (Path::new(&file.from), shown))?;
     target.sync_all().map_err(|e| failed("cannot sync", shown, &e))?;
     Ok(StagedFile::Copied { bytes, attributes_lost: 0 })
+}
+
+/// Compares a part of a file with that which is there already.
+fn compare(
+    copy: &mut Copy,
+    trees: (&mut Tree, &mut Tree),
+    file: &StageFile,
+    range: StageRange,
+) -> Result<StagedFile> {
+    let (source, to) = open(file, trees)?;
+    let shown = Path::new(&file.to);
+    let there = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(&to);
+    let there = there.map_err(|e| failed("cannot read", shown, &e))?;
+    if copy.is_equal(&source, &there, range.start..range.end, Path::new(&file.from))? {
+        return Ok(StagedFile::Unchanged);
+    }
+    Ok(StagedFile::Failed { why: format!("{} differs from its source, and is copied again", file.to) })
 }

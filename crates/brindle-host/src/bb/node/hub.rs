@@ -59,9 +59,10 @@ const LOOK_EVERY_MS: u64 = 500;
 const PREPARE_LIMIT: Duration = Duration::from_secs(60);
 /// How long a host may take to copy the files of a unit, which have some megabytes.
 const COPY_LIMIT: Duration = Duration::from_secs(600);
-/// Most directories below which a host offers to stage files, and the longest path of one.
-const OFFERS_MAX: usize = 64;
-const OFFER_BYTES_MAX: usize = 4096;
+/// Most directories below which a host offers to stage files.
+pub const OFFERS_MAX: usize = 64;
+/// Longest path of one.
+pub const OFFER_BYTES_MAX: usize = 4096;
 /// Registrations that wait to be looked at.
 const REGISTRATIONS_MAX: usize = 1024;
 /// How long a registration may take to be looked at.

@@ -3,7 +3,7 @@
 //! Each copy runs in a process that becomes the user. The process ends with the agent. Mounts that an earlier agent has left are ended
 //! when it starts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -19,12 +19,14 @@ use brindle_wire::bb::{
 };
 use brindle_wire::frame::{Frame, Header, decode_body, decode_reply, encode_body};
 use parking_lot::Mutex;
+use rustix::process::Signal;
 use serde::de::DeserializeOwned;
 
 use super::agent::{ANSWER_LIMIT_MS, Agent, ORDER_WAIT, busy, off_thread};
 use super::{Places, SAFE, is_source};
 use crate::bb::GLOBAL;
 use crate::bb::copy::{CheckWork, UnitWork, Work};
+use crate::process::Identity;
 
 /// Directory of the mounts, and that of their logs.
 const STAGE: &str = "stage";
@@ -33,55 +35,127 @@ const STAGE_LOGS: &str = "stage-logs";
 const IDLE_AFTER: Duration = Duration::from_secs(600);
 /// Most copies at a time.
 const COPIES_MAX: usize = 16;
+/// How long a copy that was killed may take to be gone.
+const KILL_LIMIT: Duration = Duration::from_secs(5);
 
-/// The buffers that are mounted for staging.
+/// The buffers that are mounted for staging, and the copies that run.
 #[derive(Default)]
 pub(super) struct Staging {
-    used: Mutex<BTreeMap<u64, Use>>,
+    state: Mutex<State>,
     /// Whether somebody looks for mounts that nobody needs.
     looking: AtomicBool,
 }
 
-#[derive(Clone, Copy)]
-struct Use {
-    last: Instant,
-    copies: usize,
+#[derive(Default)]
+struct State {
+    mounted: BTreeMap<u64, Mounted>,
+    copies: BTreeMap<u64, Running>,
+    copies_begun: u64,
+}
+
+/// A buffer that is mounted.
+struct Mounted {
+    last_used: Instant,
+    /// Jobs that stage files through it, by the serial numbers of their own buffers.
+    jobs: BTreeSet<u64>,
+}
+
+/// A copy that runs.
+struct Running {
+    job: u64,
+    buffer: u64,
+    /// Its process, once there is one.
+    process: Option<Identity>,
 }
 
 impl Staging {
-    /// A buffer is used from now on.
-    fn begin(&self, serial: u64, copies: usize) -> Result<()> {
-        let mut used = self.used.lock();
-        if used.values().map(|one| one.copies).sum::<usize>() + copies > COPIES_MAX {
+    /// A job uses a buffer from now on.
+    fn use_buffer(&self, buffer: u64, job: u64) {
+        let mut state = self.state.lock();
+        let new = || Mounted { last_used: Instant::now(), jobs: BTreeSet::new() };
+        let mounted = state.mounted.entry(buffer).or_insert_with(new);
+        mounted.last_used = Instant::now();
+        mounted.jobs.insert(job);
+    }
+
+    /// A copy begins; its number.
+    fn begin_copy(&self, buffer: u64, job: u64) -> Result<u64> {
+        let mut state = self.state.lock();
+        if !state.mounted.get(&buffer).is_some_and(|mounted| mounted.jobs.contains(&job)) {
+            return Err(Fault::new(Code::StageFailed)
+                .what("cannot stage files of buffer")
+                .subject(buffer.to_string())
+                .why("its agent has not mounted the buffer for this job; it may have been started anew"));
+        }
+        if state.copies.len() >= COPIES_MAX {
             return Err(Fault::new(Code::BufferBusy)
                 .what("cannot stage more files on this host at a time")
                 .why(format!("{COPIES_MAX} copies run")));
         }
-        let one = used.entry(serial).or_insert(Use { last: Instant::now(), copies: 0 });
-        *one = Use { last: Instant::now(), copies: one.copies + copies };
-        Ok(())
+        state.copies_begun += 1;
+        let number = state.copies_begun;
+        state.copies.insert(number, Running { job, buffer, process: None });
+        Ok(number)
     }
 
-    fn end_copy(&self, serial: u64) {
-        if let Some(one) = self.used.lock().get_mut(&serial) {
-            *one = Use { last: Instant::now(), copies: one.copies.saturating_sub(1) };
+    /// Notes the process of a copy. It is ended if its job has left meanwhile.
+    fn note_process(&self, number: u64, process: Option<Identity>) {
+        let mut state = self.state.lock();
+        let Some(copy) = state.copies.get_mut(&number) else { return };
+        copy.process = process;
+        let (buffer, job) = (copy.buffer, copy.job);
+        let stays = state.mounted.get(&buffer).is_some_and(|mounted| mounted.jobs.contains(&job));
+        if !stays && let Some(process) = process {
+            process.signal(Signal::KILL);
         }
     }
 
-    /// Forgets a buffer that nobody uses; whether it was forgotten.
-    fn forget(&self, serial: u64, only_idle: bool) -> bool {
-        let mut used = self.used.lock();
-        let is_used = |one: &Use| one.copies > 0 || one.last.elapsed() < IDLE_AFTER;
-        if only_idle && used.get(&serial).is_some_and(is_used) {
-            return false;
+    fn end_copy(&self, number: u64) {
+        let mut state = self.state.lock();
+        if let Some(copy) = state.copies.remove(&number)
+            && let Some(mounted) = state.mounted.get_mut(&copy.buffer)
+        {
+            mounted.last_used = Instant::now();
         }
-        used.remove(&serial);
-        true
+    }
+
+    /// A job uses a buffer no longer: its copies end. Whether no other job uses it.
+    fn leave_buffer(&self, buffer: u64, job: u64) -> bool {
+        let ended: Vec<Identity> = {
+            let mut state = self.state.lock();
+            let of_job = |copy: &&Running| copy.buffer == buffer && copy.job == job;
+            let ended = state.copies.values().filter(of_job).filter_map(|copy| copy.process).collect();
+            if let Some(mounted) = state.mounted.get_mut(&buffer) {
+                mounted.jobs.remove(&job);
+            }
+            ended
+        };
+        ended.iter().for_each(|process| process.signal(Signal::KILL));
+        for process in ended.iter().filter(|process| !process.wait_end(KILL_LIMIT)) {
+            tracing::warn!(?process, "a copy that was killed does not end; its mount is taken away from it");
+        }
+        let mut state = self.state.lock();
+        let is_free = state.mounted.get(&buffer).is_none_or(|mounted| mounted.jobs.is_empty());
+        if is_free {
+            state.mounted.remove(&buffer);
+        }
+        is_free
+    }
+
+    /// Forgets a buffer of which nobody has asked anything for long; whether nobody uses it.
+    fn forget_idle(&self, buffer: u64) -> bool {
+        let mut state = self.state.lock();
+        let is_used = state.copies.values().any(|copy| copy.buffer == buffer)
+            || state.mounted.get(&buffer).is_some_and(|mounted| mounted.last_used.elapsed() < IDLE_AFTER);
+        if !is_used {
+            state.mounted.remove(&buffer);
+        }
+        !is_used
     }
 }
 
 impl Agent {
-    /// Offers to stage files, where it was told to. An orchestrator of an earlier release takes no offers.
+    /// Offers to stage files, where it was told to.
     pub(super) async fn offer(&self, peer: &Peer) {
         if self.config.stages.is_empty() {
             return;
@@ -94,6 +168,10 @@ impl Agent {
             None => Err(Fault::new(Code::NoOrchestrator)),
         };
         if let Err(fault) = answer {
+            // An orchestrator of an earlier release does not know offers, and is made another one with each registration.
+            if fault.code == Code::UnknownOp {
+                return;
+            }
             tracing::warn!(code = %fault.code, "the offer to stage files was not taken: {fault}");
         }
     }
@@ -135,27 +213,29 @@ impl Agent {
         match &order.order {
             StageOrder::Prepare { buffers, uid, gid, tops } => {
                 tracing::info!(job = order.job, serial = order.serial, uid, "files are to be staged here");
-                buffers.iter().try_for_each(|buffer| self.mount_for_staging(buffer, &order.job))?;
+                let mount = |buffer| self.mount_for_staging(buffer, order.serial, &order.job);
+                buffers.iter().try_for_each(mount)?;
                 let (offers, tops) = (self.offers(), tops.clone());
                 let check = Work::Check(CheckWork { uid: *uid, gid: *gid, offers, tops });
-                Ok(NodeStageResp { refusal: self.as_user(&check)?, files: Vec::new() })
+                Ok(NodeStageResp { refusal: self.as_user(&check, |_| ())?, files: Vec::new() })
             }
             StageOrder::Copy(unit) => {
-                self.staging.begin(unit.buffer, 1)?;
+                let number = self.staging.begin_copy(unit.buffer, order.serial)?;
                 let root = self.stage_dir().join(unit.buffer.to_string()).join(GLOBAL);
                 let work = Work::Unit(UnitWork { root, offers: self.offers(), unit: unit.clone() });
-                let files = self.as_user(&work);
-                self.staging.end_copy(unit.buffer);
+                let files = self.as_user(&work, |process| self.staging.note_process(number, process));
+                self.staging.end_copy(number);
                 Ok(NodeStageResp { refusal: String::new(), files: files? })
             }
             StageOrder::End { buffers } => {
-                buffers.iter().try_for_each(|serial| self.end_staging(*serial, false))?;
+                let leave = |buffer: &u64| self.end_staging(*buffer, || self.staging.leave_buffer(*buffer, order.serial));
+                buffers.iter().try_for_each(leave)?;
                 Ok(NodeStageResp::default())
             }
         }
     }
 
-    fn mount_for_staging(&self, buffer: &StageBuffer, job: &str) -> Result<()> {
+    fn mount_for_staging(&self, buffer: &StageBuffer, serial: u64, job: &str) -> Result<()> {
         if !is_source(&buffer.source) {
             return Err(Fault::new(Code::BadArgument)
                 .what("cannot carry out an order with")
@@ -164,18 +244,19 @@ impl Agent {
         }
         let lock = self.lock_of(buffer.serial);
         let _buffer = lock.try_lock_for(ORDER_WAIT).ok_or_else(|| busy("the buffer of job", job))?;
-        self.staging.begin(buffer.serial, 0)?;
+        self.staging.use_buffer(buffer.serial, serial);
         crate::bb::make_dir(&self.stage_dir())?;
         crate::bb::make_dir(&self.config.state.join(STAGE_LOGS))?;
         let (name, source) = (buffer.serial.to_string(), buffer.source.clone());
         self.stage_places().mount(&NodeMount { name, source }, &[SAFE])
     }
 
-    fn end_staging(&self, serial: u64, only_idle: bool) -> Result<()> {
+    /// Ends the mount of a buffer that nobody uses.
+    fn end_staging(&self, serial: u64, is_free: impl FnOnce() -> bool) -> Result<()> {
         let lock = self.lock_of(serial);
         let held = lock.try_lock_for(ORDER_WAIT);
         let _buffer = held.ok_or_else(|| busy("buffer", &serial.to_string()))?;
-        if !self.staging.forget(serial, only_idle) {
+        if !is_free() {
             return Ok(());
         }
         let (places, name) = (self.stage_places(), serial.to_string());
@@ -197,7 +278,7 @@ impl Agent {
         let agent = self.clone();
         let look = move || {
             for serial in serials {
-                if let Err(fault) = agent.end_staging(serial, true) {
+                if let Err(fault) = agent.end_staging(serial, || agent.staging.forget_idle(serial)) {
                     tracing::warn!(code = %fault.code, serial, "a mount for staging stays: {fault}");
                 }
             }
@@ -210,7 +291,7 @@ impl Agent {
     }
 
     /// Has a process that becomes the user do something.
-    fn as_user<T: DeserializeOwned>(&self, work: &Work) -> Result<T> {
+    fn as_user<T: DeserializeOwned>(&self, work: &Work, note: impl FnOnce(Option<Identity>)) -> Result<T> {
         let failed = |e: std::io::Error| {
             Fault::io(Code::StageFailed, "cannot stage files on node", self.node.clone(), &e)
         };
@@ -220,6 +301,7 @@ impl Agent {
         command.args(["bb", "copy"]).current_dir("/");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().map_err(failed)?;
+        note(Identity::of(child.id()));
         if let Some(mut pipe) = child.stdin.take() {
             // A child that has ended already does not read its input; its status says why.
             let _ = pipe.write_all(&input);
