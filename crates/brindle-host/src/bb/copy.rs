@@ -684,4 +684,6 @@ fn answer<T: Serialize>(outcome: &Result<T>) -> Result<()> {
 }
 
 #[cfg(test)]
+mod shared_tests;
+#[cfg(test)]
 mod tests;
