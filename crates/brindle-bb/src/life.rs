@@ -41,9 +41,9 @@
 use brindle_types::{Code, Fault, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::staging::Staging;
 use crate::directive::{Access, Transfer};
 use crate::pool::Slice;
+use crate::staging::Staging;
 
 /// A persistent buffer that a job uses.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

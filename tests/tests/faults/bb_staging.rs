@@ -196,7 +196,8 @@ fn is_same(source: &Path, copy: &Path) {
     for (name, kept) in &source {
         let copied = &copy[name];
         let (bytes, copied_bytes) = (kept.bytes.len(), copied.bytes.len());
-        let facts = |kept: &Kept| format!("{:o} {:?} {:?} {:?}", kept.mode, kept.owner, kept.times, kept.attribute);
+        let facts =
+            |kept: &Kept| format!("{:o} {:?} {:?} {:?}", kept.mode, kept.owner, kept.times, kept.attribute);
         assert!(
             kept == copied,
             "{} was {bytes} bytes, {}; is {copied_bytes} bytes, {}; links to {:?}, {:?}",
@@ -245,7 +246,9 @@ fn make_source(source: &Path, files: u32) {
         large.write_all_at(&bytes, at).unwrap();
     }
     give(&source.join("large"), 0o644, 2_000);
-    for (dir, mode) in [("a/deep", 0o750), ("a", 0o755), ("b", 0o2750), ("closed", 0o500), ("empty", 0o711), ("", 0o755)] {
+    for (dir, mode) in
+        [("a/deep", 0o750), ("a", 0o755), ("b", 0o2750), ("closed", 0o500), ("empty", 0o711), ("", 0o755)]
+    {
         give(&source.join(dir), mode, 9_000);
     }
 }
@@ -348,7 +351,10 @@ fn agents_that_are_killed_while_they_copy_lose_and_double_nothing() {
     }
     assert!(phase.wait().unwrap().success());
     let hosts = site.hosts_of("1");
-    assert!(hosts["h1"].0 > 0 && ["h2", "h3"].iter().all(|host| hosts[*host].1.contains("E7018")), "{hosts:?}");
+    assert!(
+        hosts["h1"].0 > 0 && ["h2", "h3"].iter().all(|host| hosts[*host].1.contains("E7018")),
+        "{hosts:?}"
+    );
     is_same(&source, &out);
     site.call("teardown --token 1");
     // An agent that has seen a later order of the job copies nothing.

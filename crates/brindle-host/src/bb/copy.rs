@@ -33,9 +33,9 @@ use rustix::fs::{Access, AtFlags, CWD, SeekFrom, Timespec, Timestamps};
 use serde::{Deserialize, Serialize};
 
 use dirs::{make_parents, no_directory, open_dir, open_to_owner, sync_entry};
+use partial::{is_at, open_partial, own_partial, rename_or_remove, replaced};
 use share::{Later, Order, Share};
 use side::Route;
-use partial::{is_at, open_partial, own_partial, rename_or_remove, replaced};
 
 /// Bytes that are copied at a time.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -490,7 +490,8 @@ impl Copy {
         let mut at = range.start;
         while at < range.end {
             let most = usize::try_from(range.end - at).map_or(CHUNK_BYTES, |left| left.min(CHUNK_BYTES));
-            let n = source.read_at(&mut self.chunk[..most], at).map_err(|e| failed("cannot read", from, &e))?;
+            let n =
+                source.read_at(&mut self.chunk[..most], at).map_err(|e| failed("cannot read", from, &e))?;
             if n == 0 {
                 break;
             }
@@ -668,8 +669,7 @@ pub fn run() -> Result<()> {
     match serde_json::from_str(&line).map_err(|e| cannot(e.to_string()))? {
         Work::All(work) => {
             let mut share = Share::told(Box::new(std::io::stdout()), Box::new(input));
-            let outcome =
-                become_user(work.uid, work.gid).and_then(|home| copy_all(&work, &home, &mut share));
+            let outcome = become_user(work.uid, work.gid).and_then(|home| copy_all(&work, &home, &mut share));
             share.end(outcome)
         }
         Work::Check(work) => answer(&unit::check(&work)),

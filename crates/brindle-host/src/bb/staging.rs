@@ -182,7 +182,11 @@ impl SharedCopy<'_> {
         outcome
     }
 
-    fn follow<'s>(&'s self, mut lines: impl BufRead, scope: &'s Scope<'s, '_>) -> Option<Result<CopyOutcome>> {
+    fn follow<'s>(
+        &'s self,
+        mut lines: impl BufRead,
+        scope: &'s Scope<'s, '_>,
+    ) -> Option<Result<CopyOutcome>> {
         loop {
             let mut line = String::new();
             (&mut lines).take(LINE_MAX_BYTES).read_line(&mut line).ok()?;

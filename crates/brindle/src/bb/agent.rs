@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use brindle_host::bb::node::agent::{Agent, Config};
-use brindle_host::bb::node::hub::{OFFERS_MAX as STAGES_MAX, OFFER_BYTES_MAX as STAGE_BYTES_MAX, PORT_DEFAULT};
+use brindle_host::bb::node::hub::{
+    OFFER_BYTES_MAX as STAGE_BYTES_MAX, OFFERS_MAX as STAGES_MAX, PORT_DEFAULT,
+};
 use brindle_host::identity;
 use brindle_host::process::Said;
 use brindle_telemetry::panic;

@@ -519,4 +519,3 @@ fn bricks(args: &ListArgs, each: bool) -> Result<Done> {
     println!("{}", table(&rows.0, rows.1));
     Ok(Done::Ok)
 }
-

@@ -47,8 +47,7 @@ impl Copy {
         let source = File::open(from).map_err(|e| failed("cannot read", from, &e))?;
         let is_there = match (std::fs::symlink_metadata(to), source.metadata()) {
             (Ok(there), Ok(meta)) => {
-                is_same(&there, &meta)
-                    && File::open(to).is_ok_and(|there| xattr::are_same(&source, &there))
+                is_same(&there, &meta) && File::open(to).is_ok_and(|there| xattr::are_same(&source, &there))
             }
             _ => false,
         };

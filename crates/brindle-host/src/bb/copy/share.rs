@@ -171,7 +171,12 @@ impl Share {
     }
 
     /// Says what is to be done, and hears whether other hosts help.
-    pub(super) fn plan(&mut self, order: Order, (files, bytes): (u64, u64), routes: &[Option<Route>]) -> Result<()> {
+    pub(super) fn plan(
+        &mut self,
+        order: Order,
+        (files, bytes): (u64, u64),
+        routes: &[Option<Route>],
+    ) -> Result<()> {
         self.order = order;
         let mut tops: Vec<StageTop> = routes.iter().flatten().map(|route| route.outside.clone()).collect();
         tops.sort();
@@ -238,7 +243,13 @@ impl Share {
         format!(".s{}-", self.order.serial)
     }
 
-    pub(super) fn send(&mut self, route: &Route, files: Vec<StageFile>, ending: &str, range: Option<StageRange>) -> Result<u64> {
+    pub(super) fn send(
+        &mut self,
+        route: &Route,
+        files: Vec<StageFile>,
+        ending: &str,
+        range: Option<StageRange>,
+    ) -> Result<u64> {
         let id = self.new_id();
         let Order { uid, gid, stages_in, .. } = self.order;
         let (buffer, inside, outside) = (route.buffer, route.inside.clone(), route.outside.clone());
@@ -251,7 +262,9 @@ impl Share {
     /// Inode number of the directory that a copy goes into.
     fn directory_of(&mut self, to: &Path) -> Result<u64> {
         let dir = to.parent().unwrap_or(Path::new("/"));
-        if let Some((known, inode)) = &self.into && known == dir {
+        if let Some((known, inode)) = &self.into
+            && known == dir
+        {
             return Ok(*inode);
         }
         let inode = std::fs::metadata(dir).map_err(|e| failed("cannot look at", dir, &e))?.ino();

@@ -220,8 +220,7 @@ fn hosts_that_share_a_copy_make_the_same_one_and_find_it_done() {
 fn hosts_that_are_lost_lose_nothing_and_leave_nothing() {
     for (every, lost) in [(2, Host::Lost), (2, Host::LostLate), (3, Host::LostLate), (1, Host::Lost)] {
         let site = Site::new();
-        let (outcome, _) =
-            site.copy(move |number, _| if number % every == 0 { lost } else { Host::Copies });
+        let (outcome, _) = site.copy(move |number, _| if number % every == 0 { lost } else { Host::Copies });
         let outcome = outcome.unwrap();
         assert_eq!((outcome.files, outcome.links, outcome.unchanged), (302, 2, 0), "{every} {lost:?}");
         site.is_whole();
@@ -319,6 +318,7 @@ fn an_agent_leaves_neither_the_buffer_nor_the_directories_that_it_offers() {
         }
     });
     let names = std::fs::read_dir(site.at("buffer/in/a/deep")).unwrap();
-    let partials = names.filter(|name| name.as_ref().unwrap().file_name().to_string_lossy().contains(PARTIAL));
+    let partials =
+        names.filter(|name| name.as_ref().unwrap().file_name().to_string_lossy().contains(PARTIAL));
     assert_eq!(partials.count(), 0, "what failed leaves nothing");
 }

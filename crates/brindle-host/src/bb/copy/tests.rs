@@ -11,7 +11,14 @@ fn work(root: &Path, stages_in: bool, transfers: &[(Entry, &Path, &str)]) -> Cop
         let (outside, inside) = (outside.display().to_string(), (*inside).to_owned());
         (Transfer { entry: *entry, outside, place: CopyEnd::Striped, inside }, root.to_owned())
     };
-    CopyWork { uid: 1, gid: 1, stages_in, serial: 1, buffers: vec![1; transfers.len()], transfers: transfers.iter().map(transfer).collect() }
+    CopyWork {
+        uid: 1,
+        gid: 1,
+        stages_in,
+        serial: 1,
+        buffers: vec![1; transfers.len()],
+        transfers: transfers.iter().map(transfer).collect(),
+    }
 }
 
 fn copied(work: &CopyWork) -> Result<CopyOutcome> {

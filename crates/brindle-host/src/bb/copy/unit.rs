@@ -61,8 +61,7 @@ fn open_top(top: &StageTop, offers: &[String], is_first: bool) -> std::result::R
     }
     // What became a link since then is not followed.
     let how = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    let dir =
-        openat2(CWD, &real, DIR, Mode::empty(), how).map_err(|e| cannot("cannot open it", e.into()))?;
+    let dir = openat2(CWD, &real, DIR, Mode::empty(), how).map_err(|e| cannot("cannot open it", e.into()))?;
     let (stat, kind) = fstat(&dir)
         .and_then(|stat| Ok((stat, fstatfs(&dir)?.f_type)))
         .map_err(|e| cannot("cannot look at it", e.into()))?;
@@ -70,7 +69,9 @@ fn open_top(top: &StageTop, offers: &[String], is_first: bool) -> std::result::R
     // A directory that has changed since has a later time; each file is compared as well.
     let is_older = is_first && time < (top.mtime_s, top.mtime_ns);
     if (stat.st_ino, kind) != (top.inode, top.kind) || is_older {
-        return Err(format!("{path} is another directory there: another file system is mounted at that path"));
+        return Err(format!(
+            "{path} is another directory there: another file system is mounted at that path"
+        ));
     }
     Ok(dir)
 }
@@ -132,7 +133,9 @@ pub(super) fn copy_files(work: &UnitWork) -> Result<Vec<StagedFile>> {
         let copied = match unit.range {
             None => whole(&mut copy, (&mut from, &mut to), file, &ending_of(&unit.ending, index)),
             Some(range) if range.compares => compare(&mut copy, (&mut from, &mut to), file, range),
-            Some(range) => part(&mut copy, (&mut from, &mut to), file, &ending_of(&unit.ending, index), range),
+            Some(range) => {
+                part(&mut copy, (&mut from, &mut to), file, &ending_of(&unit.ending, index), range)
+            }
         };
         copied.unwrap_or_else(|fault| StagedFile::Failed { why: crate::bb::orchestrator::short(&fault) })
     });
@@ -207,8 +210,7 @@ fn part(
 ) -> Result<StagedFile> {
     let (source, to) = open(file, trees)?;
     let shown = Path::new(&file.to);
-    let target =
-        OpenOptions::new().write(true).custom_flags(libc::O_NOFOLLOW).open(partial(&to, ending));
+    let target = OpenOptions::new().write(true).custom_flags(libc::O_NOFOLLOW).open(partial(&to, ending));
     let target = target.map_err(|e| failed("cannot write", shown, &e))?;
     let bytes = copy.part(&source, &target, range.start..range.end, (Path::new(&file.from), shown))?;
     target.sync_all().map_err(|e| failed("cannot sync", shown, &e))?;

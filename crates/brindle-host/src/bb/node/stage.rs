@@ -228,7 +228,9 @@ impl Agent {
                 Ok(NodeStageResp { refusal: String::new(), files: files? })
             }
             StageOrder::End { buffers } => {
-                let leave = |buffer: &u64| self.end_staging(*buffer, || self.staging.leave_buffer(*buffer, order.serial));
+                let leave = |buffer: &u64| {
+                    self.end_staging(*buffer, || self.staging.leave_buffer(*buffer, order.serial))
+                };
                 buffers.iter().try_for_each(leave)?;
                 Ok(NodeStageResp::default())
             }
