@@ -418,8 +418,8 @@ fn status_text(args: &Args, words: &[String]) -> Result<String> {
                 let reason = if b.reason.is_empty() { String::new() } else { format!(": {}", b.reason) };
                 let kind = if b.persistent { "persistent buffer" } else { "job" };
                 let staging = b.staging.as_ref().filter(|staging| !staging.ended);
-                let staging = staging.map_or_else(String::new, |staging| format!(", {}", staging.line()));
-                format!("{kind} {}: {}{staging}{reason}", b.token, b.phase.word())
+                let state = staging.map_or_else(|| b.phase.word().to_owned(), |staging| staging.line());
+                format!("{kind} {}: {state}{reason}", b.token)
             };
             let lines: Vec<String> = shown.map(line).collect();
             Ok(if lines.is_empty() { "no buffers".to_owned() } else { lines.join("\n") })

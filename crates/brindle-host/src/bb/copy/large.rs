@@ -19,8 +19,11 @@ use super::{Copy, failed, has_changed, is_same, xattr};
 
 /// A file of this size is divided.
 pub(super) const LARGE_BYTES: u64 = 64 << 20;
-/// Bytes of a part of a large file.
-const RANGE_BYTES: u64 = 16 << 20;
+/// Least and most bytes of a part of a large file. Parts begin at multiples of the least.
+const PART_BYTES_MIN: u64 = 4 << 20;
+const PART_BYTES_MAX: u64 = 64 << 20;
+/// Parts for each unit that may be under way: all hosts end at about the same time.
+const PARTS_EACH: u64 = 8;
 
 /// A large file whose parts other hosts have.
 pub(super) struct Large {
@@ -34,6 +37,7 @@ pub(super) struct Large {
     target: Option<(File, PathBuf)>,
     ending: String,
     tries: usize,
+    part_bytes: u64,
     /// Parts that are not answered yet.
     waits: usize,
     all_sent: bool,
@@ -73,6 +77,7 @@ impl Copy {
         let target = if compares { None } else { Some(new_target(&to, &ending, before.len())?) };
         let number = self.share.new_id();
         let (source, waits, bytes) = (Rc::new(source), 0, 0);
+        let part_bytes = part_bytes(file.bytes, self.share.streams());
         let large = Large {
             route,
             from,
@@ -83,6 +88,7 @@ impl Copy {
             target,
             ending,
             tries,
+            part_bytes,
             waits,
             all_sent: false,
             bytes,
@@ -105,7 +111,7 @@ impl Copy {
             let Some(large) = self.share.larges.get_mut(&number) else { return Err(unknown()) };
             if large.target.is_some() {
                 match rustix::fs::seek(&*large.source, SeekFrom::Data(start)) {
-                    Ok(data) => start = start.max(data - data % RANGE_BYTES),
+                    Ok(data) => start = start.max(data - data % PART_BYTES_MIN),
                     Err(rustix::io::Errno::NXIO) => return Ok(()),
                     Err(e) => return Err(failed("cannot read", &large.from, &e.into())),
                 }
@@ -118,7 +124,7 @@ impl Copy {
                 return Ok(());
             }
             large.waits += 1;
-            let end = large.file.bytes.min(start + RANGE_BYTES);
+            let end = large.file.bytes.min(start + large.part_bytes);
             let range = Some(StageRange { start, end, compares: large.target.is_none() });
             let (route, file, ending) = (large.route.clone(), large.file.clone(), large.ending.clone());
             let id = self.share.send(&route, vec![file], &ending, range)?;
@@ -183,6 +189,26 @@ fn new_target(to: &Path, ending: &str, bytes: u64) -> Result<(File, PathBuf)> {
     Ok((target, path))
 }
 
+/// Bytes of the parts of a file that so many units share.
+fn part_bytes(file_bytes: u64, streams: usize) -> u64 {
+    let parts = (streams as u64).saturating_mul(PARTS_EACH).max(1);
+    let bytes = (file_bytes / parts).next_multiple_of(PART_BYTES_MIN);
+    bytes.clamp(PART_BYTES_MIN, PART_BYTES_MAX)
+}
+
 fn unknown() -> Fault {
     Fault::new(Code::Bug).what("an answer came for a file that is not being copied")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_so_many_that_all_hosts_end_together_and_never_tiny() {
+        assert_eq!(part_bytes(LARGE_BYTES, 20), PART_BYTES_MIN);
+        assert_eq!(part_bytes(10 << 30, 20), 64 << 20);
+        assert_eq!(part_bytes(5 << 30, 20), 32 << 20);
+        assert_eq!((part_bytes(1 << 50, 1), part_bytes(1 << 30, 0)), (PART_BYTES_MAX, PART_BYTES_MAX));
+    }
 }

@@ -204,6 +204,11 @@ impl Share {
         self.streams > 0
     }
 
+    /// Units that may be under way.
+    pub(super) fn streams(&self) -> usize {
+        self.streams
+    }
+
     /// The sides of the copy that comes next.
     pub(super) fn follow(&mut self, route: Option<Route>) {
         self.route = route;

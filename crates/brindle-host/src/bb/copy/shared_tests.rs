@@ -198,7 +198,7 @@ fn hosts_that_share_a_copy_make_the_same_one_and_find_it_done() {
     let (first, units) = site.copy(|_, _| Host::Copies);
     let first = first.unwrap();
     assert_eq!((first.files, first.links, first.unchanged), (302, 2, 0));
-    // 5 batches of 64 files, 3 parts of the first large file and 3 of the second that are no holes.
+    // 5 batches of files, and the parts of two large ones that are no holes.
     assert!(units > 10, "{units} units");
     site.is_whole();
     let (second, units) = site.copy(|_, _| Host::Copies);
