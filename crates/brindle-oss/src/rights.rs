@@ -206,9 +206,10 @@ fn needs(op: Op, body: &[u8]) -> Result<Needs> {
         Op::WatchDurability | Op::ChangeDurability | Op::TakeOrders | Op::RestartHost => return refused(op),
         Op::RecallNotice | Op::InvalidateNotice | Op::LayoutNotice | Op::ReportNotice => return refused(op),
         Op::SessionEndNotice | Op::SettleNotice | Op::LeaseNotice | Op::ClosedNotice => return refused(op),
-        Op::NodeRegister | Op::NodeOrder | Op::NodeSlices => return refused(op),
+        Op::NodeRegister | Op::NodeOrder | Op::NodeSlices | Op::NodeStage | Op::NodeOffer => {
+            return refused(op);
+        }
         Op::MountLogLevel | Op::LogLevelNotice | Op::NodeLogLines | Op::NodeLogLevel => return refused(op),
-        Op::NodeStage | Op::NodeOffer => return refused(op),
     })
 }
 
