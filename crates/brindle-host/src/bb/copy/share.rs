@@ -99,7 +99,7 @@ pub(super) struct Given {
 
 /// A unit that another host has.
 pub(super) enum Sent {
-    Batch { route: Route, files: Vec<Given>, ending: String, tries: usize },
+    Batch { route: Box<Route>, files: Vec<Given>, ending: String, tries: usize },
     Part { large: u64 },
 }
 
@@ -359,7 +359,7 @@ impl Copy {
         let ending = self.share.new_ending();
         let list = files.iter().map(|given| given.file.clone()).collect();
         let id = self.share.send(&route, list, &ending, None)?;
-        self.share.sent.insert(id, Sent::Batch { route, files, ending, tries });
+        self.share.sent.insert(id, Sent::Batch { route: Box::new(route), files, ending, tries });
         Ok(())
     }
 
@@ -389,7 +389,7 @@ impl Copy {
                         // A host that is late may make it later: then it is removed with the directory's last look.
                         remove_if_there(&partial(&given.to, &ending_of(&ending, index)))?;
                     }
-                    self.send_batch(route, files, tries + 1)
+                    self.send_batch(*route, files, tries + 1)
                 }
             },
             Some(Sent::Part { large }) => self.take_part(large, answers.as_deref()),
