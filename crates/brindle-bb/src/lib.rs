@@ -12,7 +12,9 @@ pub mod directive;
 pub mod life;
 pub mod pool;
 pub mod simulate;
+pub mod staging;
 
 pub use directive::{Access, CopyEnd, CreateRequest, Entry, JobRequest, Transfer};
 pub use life::{Action, Buffer, Goal, Passed, PersistentUse, Phase, Swap};
 pub use pool::{Pool, Slice};
+pub use staging::{Staging, StagingHost};

@@ -43,6 +43,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::directive::{Access, Transfer};
 use crate::pool::Slice;
+use crate::staging::Staging;
 
 /// A persistent buffer that a job uses.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -166,6 +167,9 @@ pub struct Buffer {
     /// Jobs that use a persistent buffer. Read from the rows of the jobs, under the lock of the buffer, before each step; never stored.
     #[serde(default)]
     pub users: Vec<String>,
+    /// The copy that runs or ran last. The orchestrator adds it to what it shows; never stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub staging: Option<Staging>,
 }
 
 /// Phase of the life of a buffer; see the table above.

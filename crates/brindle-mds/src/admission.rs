@@ -172,7 +172,7 @@ impl Request<'_> {
             Op::SessionEndNotice | Op::SettleNotice | Op::LeaseNotice | Op::ClosedNotice => refused(op),
             Op::NodeRegister | Op::NodeOrder | Op::NodeSlices | Op::TakeOrders => refused(op),
             Op::MountLogLevel | Op::LogLevelNotice | Op::NodeLogLines | Op::NodeLogLevel => refused(op),
-            Op::WatchDurability | Op::ChangeDurability => refused(op),
+            Op::WatchDurability | Op::ChangeDurability | Op::NodeStage | Op::NodeOffer => refused(op),
         }
     }
 

@@ -172,6 +172,7 @@ pub fn passage(op: Op) -> Passage {
         Op::SessionEndNotice | Op::SettleNotice | Op::LeaseNotice | Op::ClosedNotice => AtOnce,
         Op::NodeRegister | Op::NodeOrder | Op::NodeSlices | Op::NoteOpening => AtOnce,
         Op::MountLogLevel | Op::LogLevelNotice | Op::NodeLogLines | Op::NodeLogLevel => AtOnce,
+        Op::NodeStage | Op::NodeOffer => AtOnce,
         Op::ReplicaVerify | Op::ReplicaScrub | Op::Scrub | Op::NoteScrub | Op::MdtScrub => AtOnce,
         Op::MemberVerify | Op::MemberCompare | Op::MemberScrub | Op::ReportSpare => AtOnce,
     }

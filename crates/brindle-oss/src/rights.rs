@@ -200,13 +200,13 @@ fn needs(op: Op, body: &[u8]) -> Result<Needs> {
         }
         Op::Events | Op::KeepReplicas | Op::ListReplicas | Op::ChangeReplicas => return refused(op),
         Op::ChangeInSync | Op::ShowReplica | Op::ListSpares | Op::ChangeSpare => return refused(op),
-        Op::WatchNodemaps | Op::ListNodemaps | Op::ChangeNodemap => return refused(op),
+        Op::WatchNodemaps | Op::ListNodemaps | Op::ChangeNodemap | Op::NodeOffer => return refused(op),
         Op::WatchMappedNodemaps | Op::ListMappedNodemaps | Op::ChangeMappedNodemap => return refused(op),
         Op::MdtShares | Op::OstShares | Op::WatchLimits | Op::ChangeLimit => return refused(op),
         Op::WatchDurability | Op::ChangeDurability | Op::TakeOrders | Op::RestartHost => return refused(op),
         Op::RecallNotice | Op::InvalidateNotice | Op::LayoutNotice | Op::ReportNotice => return refused(op),
         Op::SessionEndNotice | Op::SettleNotice | Op::LeaseNotice | Op::ClosedNotice => return refused(op),
-        Op::NodeRegister | Op::NodeOrder | Op::NodeSlices => return refused(op),
+        Op::NodeRegister | Op::NodeOrder | Op::NodeSlices | Op::NodeStage => return refused(op),
         Op::MountLogLevel | Op::LogLevelNotice | Op::NodeLogLines | Op::NodeLogLevel => return refused(op),
     })
 }

@@ -197,3 +197,157 @@ pub struct NodeSlicesResp {
     pub free_bytes: Vec<u64>,
 }
 message!(NodeSlicesReq => NodeSlicesResp, NodeSlices);
+
+/// A host offers to stage files (design note 059). Sent after each registration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeOfferReq {
+    /// Directories below which users may have files staged by this host; empty: the host stages nothing.
+    pub stages: Vec<String>,
+}
+
+/// The offer is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeOfferResp {}
+message!(NodeOfferReq => NodeOfferResp, NodeOffer);
+
+/// An order for a host that stages files. It can be repeated.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeStageReq {
+    /// Serial number of the buffer of the job.
+    pub serial: u64,
+    /// Revision of the buffer's row. An agent refuses a lower one than it has seen.
+    pub revision: u64,
+    /// The job.
+    pub job: String,
+    /// Action of the order.
+    pub order: StageOrder,
+}
+
+/// Work of a host that stages files.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StageOrder {
+    /// Mount these buffers, and tell whether these directories are what they are on the orchestrator's host.
+    Prepare {
+        /// The buffers.
+        buffers: Vec<StageBuffer>,
+        /// The user.
+        uid: u32,
+        /// The user's group.
+        gid: u32,
+        /// The directories.
+        tops: Vec<StageTop>,
+    },
+    /// Copy files, or a part of one.
+    Copy(StageUnit),
+    /// Unmount these buffers.
+    End {
+        /// Serial numbers.
+        buffers: Vec<u64>,
+    },
+}
+
+/// A buffer that is mounted for staging.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StageBuffer {
+    /// Serial number.
+    pub serial: u64,
+    /// Source, as mount(8) takes it.
+    pub source: String,
+}
+
+/// A directory outside of buffers, as the orchestrator's host sees it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct StageTop {
+    /// Path, without symbolic links.
+    pub path: String,
+    /// Number of its inode.
+    pub inode: u64,
+    /// Kind of its file system, as statfs(2) says it.
+    pub kind: i64,
+    /// Seconds of its last modification.
+    pub mtime_s: i64,
+    /// Nanoseconds beside them.
+    pub mtime_ns: i64,
+}
+
+/// Files that one host copies at a time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StageUnit {
+    /// The user.
+    pub uid: u32,
+    /// The user's group.
+    pub gid: u32,
+    /// Whether into the buffer.
+    pub stages_in: bool,
+    /// Serial number of the buffer.
+    pub buffer: u64,
+    /// Directory of the buffer that the files are in, below the one that nodes share; empty: that one.
+    pub inside: String,
+    /// Directory on the other side.
+    pub outside: StageTop,
+    /// The files.
+    pub files: Vec<StageFile>,
+    /// End of the names that the copies have until the orchestrator's host renames them. Each try has its own.
+    pub ending: String,
+    /// Part of the only file, whose copy is there already.
+    pub range: Option<StageRange>,
+}
+
+/// A file to copy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StageFile {
+    /// Path of the source, relative to the directory of its side.
+    pub from: String,
+    /// Path of the copy, relative to the directory of its side.
+    pub to: String,
+    /// Number of the inode of the directory that the copy goes into.
+    pub into: u64,
+    /// Number of the source's inode.
+    pub inode: u64,
+    /// Length of the source.
+    pub bytes: u64,
+    /// Seconds of its last modification.
+    pub mtime_s: i64,
+    /// Nanoseconds beside them.
+    pub mtime_ns: i64,
+}
+
+/// A part of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StageRange {
+    /// First byte.
+    pub start: u64,
+    /// The byte behind the last one.
+    pub end: u64,
+    /// Whether the file that is at `to` already is only compared with the source.
+    pub compares: bool,
+}
+
+/// The order was carried out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeStageResp {
+    /// Why a directory is not what it is on the orchestrator's host; empty where all are.
+    pub refusal: String,
+    /// Outcome for each file.
+    pub files: Vec<StagedFile>,
+}
+message!(NodeStageReq => NodeStageResp, NodeStage);
+
+/// Outcome for a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StagedFile {
+    /// It is copied and synced, and waits for its name.
+    Copied {
+        /// Bytes that were copied.
+        bytes: u64,
+        /// Extended attributes that the destination cannot hold.
+        attributes_lost: u64,
+    },
+    /// It was there already.
+    Unchanged,
+    /// It could not be copied.
+    Failed {
+        /// Reason.
+        why: String,
+    },
+}

@@ -260,4 +260,6 @@ ops! {
     602 NodeSlices "node_slices" plain [];
     603 NodeLogLines "node_log_lines" plain [];
     604 NodeLogLevel "node_log_level" plain [];
+    605 NodeStage "node_stage" plain [];
+    606 NodeOffer "node_offer" plain [Client Agent];
 }

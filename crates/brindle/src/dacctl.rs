@@ -417,7 +417,9 @@ fn status_text(args: &Args, words: &[String]) -> Result<String> {
             let line = |b: &brindle_bb::Buffer| {
                 let reason = if b.reason.is_empty() { String::new() } else { format!(": {}", b.reason) };
                 let kind = if b.persistent { "persistent buffer" } else { "job" };
-                format!("{kind} {}: {}{reason}", b.token, b.phase.word())
+                let staging = b.staging.as_ref().filter(|staging| !staging.ended);
+                let state = staging.map_or_else(|| b.phase.word().to_owned(), |staging| staging.line());
+                format!("{kind} {}: {state}{reason}", b.token)
             };
             let lines: Vec<String> = shown.map(line).collect();
             Ok(if lines.is_empty() { "no buffers".to_owned() } else { lines.join("\n") })

@@ -17,6 +17,7 @@ mod backup;
 mod bare_hosts;
 mod bb_bricks;
 mod bb_hosts;
+mod bb_staging;
 mod behind;
 mod client;
 mod commands;

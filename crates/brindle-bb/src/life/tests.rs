@@ -48,6 +48,7 @@ fn buffer(stages: bool) -> Buffer {
         swap: None,
         passed: Vec::new(),
         users: Vec::new(),
+        staging: None,
     }
 }
 

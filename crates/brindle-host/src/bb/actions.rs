@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use brindle_bb::{Buffer, CopyEnd, Pool, Slice};
+use brindle_bb::{Buffer, CopyEnd, Pool, Slice, Staging};
 use brindle_types::{Code, Fault, Result};
 use brindle_wire::bb::MissingSlice;
 use parking_lot::Mutex;
@@ -23,7 +23,7 @@ use super::node::hub::{Hub, Refused};
 use super::orchestrator::stopped;
 use super::store::Store;
 use super::{Config, FS, GLOBAL, Network, PRIVATE, SWAP, make_dir, persistent_name};
-use super::{staging, swap, swap_name};
+use super::{swap, swap_name};
 use crate::cluster::{Cluster, Mount, Reach, alive};
 use crate::{Host, mounts};
 
@@ -49,6 +49,8 @@ pub struct Actions<'a> {
     pub(super) store_id: String,
     /// Hosts that could not make a slice a moment ago, and why: others are chosen for a while.
     pub(super) troubles: Mutex<BTreeMap<String, (Instant, String)>>,
+    /// The copy of each buffer that runs or ran last, and when it began.
+    pub(super) staging: Mutex<BTreeMap<u64, (Instant, Staging)>>,
     /// The agents of compute nodes, where this host takes any.
     hub: Option<Hub>,
     /// Locks for starting a buffer again, one for each buffer: several jobs may find at once that a persistent buffer does not run.
@@ -60,7 +62,8 @@ impl<'a> Actions<'a> {
     pub fn new(host: &'a Host, config: Config, store: Arc<Store<'a>>) -> Result<Actions<'a>> {
         let hub = config.network.as_ref().map(|network| Hub::start(host, network)).transpose()?;
         let (store_id, troubles) = (store.id()?, Mutex::default());
-        Ok(Actions { host, config, store, store_id, troubles, hub, starts: Mutex::new(BTreeMap::new()) })
+        let (staging, starts) = (Mutex::default(), Mutex::default());
+        Ok(Actions { host, config, store, store_id, troubles, staging, hub, starts })
     }
 
     /// The agents of compute nodes.
@@ -279,14 +282,13 @@ impl<'a> Actions<'a> {
                 CopyEnd::Striped => buffer.serial,
                 CopyEnd::Persistent(name) => serial_of(buffer, name)?,
             };
-            work.push((transfer.clone(), self.stage_mount(serial).join(GLOBAL), serial));
+            work.push((transfer.clone(), serial));
         }
-        let mut serials: Vec<u64> = work.iter().map(|(.., serial)| *serial).collect();
+        let mut serials: Vec<u64> = work.iter().map(|(_, serial)| *serial).collect();
         serials.sort_unstable();
         serials.dedup();
         serials.into_iter().try_for_each(|serial| self.ensure_runs(serial))?;
-        let work = work.into_iter().map(|(transfer, root, _)| (transfer, root)).collect();
-        staging::run(self.host, buffer, work, stages_in, job)
+        self.copy_files(buffer, work, stages_in, job)
     }
 
     /// Pairs of the mount point's name and the source: the mounts of a job on each node.
@@ -319,6 +321,7 @@ impl<'a> Actions<'a> {
 
     /// The mount first, while all servers run; then what other hosts have; then what is here, which says where everything else is.
     fn erase(&self, buffer: &Buffer, pool: &Pool, revision: u64) -> Result<()> {
+        self.staging.lock().remove(&buffer.serial);
         let here = self.here(buffer.serial);
         if here.dir.join("state.json").exists() {
             let cluster = Cluster::load(&here.dir)?;

@@ -6,13 +6,23 @@
 //! and devices are passed over.
 
 mod dirs;
+mod large;
 mod list;
 mod partial;
+mod share;
+mod side;
+mod unit;
+mod user;
 mod xattr;
+
+pub use share::{Heard, Said};
+pub use unit::{CheckWork, UnitWork};
+pub use user::become_user;
 
 use std::collections::HashMap;
 use std::fs::{File, Metadata};
-use std::io::{Read, Write};
+use std::io::{BufRead, Read, Write};
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -20,11 +30,12 @@ use brindle_bb::{Entry, Transfer};
 use brindle_types::units::format_bytes;
 use brindle_types::{Code, Fault, Result};
 use rustix::fs::{Access, AtFlags, CWD, SeekFrom, Timespec, Timestamps};
-use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
 use dirs::{make_parents, no_directory, open_dir, open_to_owner, sync_entry};
 use partial::{is_at, open_partial, own_partial, rename_or_remove, replaced};
+use share::{Later, Order, Share};
+use side::Route;
 
 /// Bytes that are copied at a time.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -50,6 +61,10 @@ pub struct CopyWork {
     pub stages_in: bool,
     /// The copies, each with the directory of the buffer that it goes into or comes out of.
     pub transfers: Vec<(Transfer, PathBuf)>,
+    /// Serial number of the job's buffer.
+    pub serial: u64,
+    /// Serial number of the buffer of each copy.
+    pub buffers: Vec<u64>,
 }
 
 /// Result of a copy.
@@ -80,46 +95,8 @@ struct Pair {
     directive: usize,
 }
 
-/// Becomes the user for good. From then on this process ends with the one that started it.
-pub fn become_user(uid: u32, gid: u32) -> Result<PathBuf> {
-    let cannot = |e: nix::errno::Errno| {
-        Fault::new(Code::StageFailed).what("cannot become user").subject(uid.to_string()).why(e.to_string())
-    };
-    if uid == 0 {
-        return Err(Fault::new(Code::PermissionDenied).what("files are never staged as root"));
-    }
-    let parent = rustix::process::getppid();
-    let (user, group) = (nix::unistd::Uid::from_raw(uid), nix::unistd::Gid::from_raw(gid));
-    let entry = nix::unistd::User::from_uid(user).map_err(cannot)?;
-    let home = match &entry {
-        Some(entry) => {
-            let name =
-                std::ffi::CString::new(entry.name.clone()).map_err(|_| cannot(nix::errno::Errno::EINVAL))?;
-            nix::unistd::initgroups(&name, group).map_err(cannot)?;
-            entry.dir.clone()
-        }
-        // A user that this host does not know has no further groups and no home.
-        None => {
-            nix::unistd::setgroups(&[group]).map_err(cannot)?;
-            PathBuf::new()
-        }
-    };
-    nix::unistd::setgid(group).map_err(cannot)?;
-    nix::unistd::setuid(user).map_err(cannot)?;
-    if nix::unistd::setuid(nix::unistd::Uid::from_raw(0)).is_ok() {
-        return Err(Fault::new(Code::StageFailed).what("could become root again, and copies nothing"));
-    }
-    let died = Fault::new(Code::StageStopped).why("the orchestrator has ended");
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).map_err(|_| died.clone())?;
-    if rustix::process::getppid() != parent {
-        return Err(died);
-    }
-    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
-    Ok(home)
-}
-
 /// Copies everything; called as the user.
-pub fn copy_all(work: &CopyWork, home: &Path) -> Result<CopyOutcome> {
+fn copy_all(work: &CopyWork, home: &Path, share: &mut Share) -> Result<CopyOutcome> {
     let pairs: Vec<Pair> = work
         .transfers
         .iter()
@@ -129,26 +106,25 @@ pub fn copy_all(work: &CopyWork, home: &Path) -> Result<CopyOutcome> {
             Ok(Pair { directive, ..pair(transfer, work, root, home)? })
         })
         .collect::<Result<_>>()?;
-    let mut needed: u64 = 0;
+    let (mut needed, mut files): (u64, u64) = (0, 0);
     let pairs = list::expand(pairs, work.stages_in, home)?;
     for pair in &pairs {
         refuse_outside(pair, work.stages_in)?;
-        let mut look = Look { needed: 0 };
+        let mut look = Look { needed: 0, files: 0 };
         look.at(pair)?;
         let parent = existing_parent(&pair.to)?;
         needed = needed.saturating_add(look.needed);
+        files = files.saturating_add(look.files);
         refuse_full(&parent, needed)?;
     }
-    let (outcome, chunk) = (CopyOutcome::default(), vec![0; CHUNK_BYTES]);
-    let mut copy = Copy { outcome, chunk, directive: 0, first_names: HashMap::new() };
-    for pair in &pairs {
-        if pair.directive != copy.directive {
-            copy.directive = pair.directive;
-            copy.first_names.clear();
-        }
-        copy.pair(pair)?;
-    }
-    Ok(copy.outcome)
+    let route = |pair: &Pair| Route::of(pair, *work.buffers.get(pair.directive)?, work.stages_in);
+    let routes: Vec<Option<Route>> = pairs.iter().map(route).collect();
+    let CopyWork { uid, gid, stages_in, serial, .. } = *work;
+    share.plan(Order { uid, gid, stages_in, serial }, (files, needed), &routes)?;
+    let mut copy = Copy::new(std::mem::take(share));
+    let copied = copy.pairs(pairs.iter().zip(routes));
+    *share = copy.share;
+    copied.map(|()| copy.outcome)
 }
 
 fn failed(what: &'static str, path: &Path, e: &std::io::Error) -> Fault {
@@ -231,6 +207,7 @@ fn refuse_full(dir: &Path, needed: u64) -> Result<()> {
 struct Look {
     /// Bytes that the destination does not have yet.
     needed: u64,
+    files: u64,
 }
 
 impl Look {
@@ -266,6 +243,7 @@ impl Look {
     fn entry(&mut self, from: &Path, meta: &Metadata, to: &Path, depth: usize) -> Result<()> {
         if meta.is_file() {
             may(from, Access::READ_OK, "cannot read", from)?;
+            self.files += 1;
             let there = std::fs::symlink_metadata(to).map_or(0, |there| there.blocks() * 512);
             self.needed = self.needed.saturating_add((meta.blocks() * 512).saturating_sub(there));
         } else if meta.is_dir() {
@@ -304,9 +282,29 @@ struct Copy {
     directive: usize,
     /// Device and inode of each source of the directive that has several names, and where its copy is.
     first_names: HashMap<(u64, u64), PathBuf>,
+    share: Share,
 }
 
 impl Copy {
+    fn new(share: Share) -> Copy {
+        let (outcome, chunk) = (CopyOutcome::default(), vec![0; CHUNK_BYTES]);
+        Copy { outcome, chunk, directive: 0, first_names: HashMap::new(), share }
+    }
+
+    fn pairs<'a>(&mut self, pairs: impl Iterator<Item = (&'a Pair, Option<Route>)>) -> Result<()> {
+        for (pair, route) in pairs {
+            if pair.directive != self.directive {
+                // What one directive copies may be what the next one replaces.
+                self.settle()?;
+                self.directive = pair.directive;
+                self.first_names.clear();
+            }
+            self.share.follow(route);
+            self.pair(pair)?;
+        }
+        self.settle()
+    }
+
     fn pair(&mut self, pair: &Pair) -> Result<()> {
         let parent = pair.to.parent().unwrap_or(Path::new("/")).to_owned();
         make_parents(&parent)?;
@@ -314,18 +312,27 @@ impl Copy {
             Entry::File => {
                 // The file that a link leads to is replaced, not the link.
                 let to = std::fs::canonicalize(&pair.to).unwrap_or_else(|_| pair.to.clone());
-                self.file(&pair.from, &to)?;
-                sync_entry(to.parent().unwrap_or(&parent), &to)
+                self.hand_out(&pair.from, &to)?;
+                self.entry(to.parent().unwrap_or(&parent).to_owned(), to)
             }
             Entry::Directory => {
                 match self.directory(&pair.from, &pair.to, true)? {
-                    true => sync_entry(&parent, &pair.to),
+                    true => self.entry(parent, pair.to.clone()),
                     // The root of a buffer, or a home: its entry is older than this copy, and users need not be able to open what holds it.
                     false => Ok(()),
                 }
             }
             Entry::List => Err(Fault::new(Code::Bug).what("a list was not read")),
         }
+    }
+
+    /// Makes an entry durable, once what it names is there.
+    fn entry(&mut self, parent: PathBuf, to: PathBuf) -> Result<()> {
+        if !self.share.is_shared() {
+            self.settle()?;
+            return sync_entry(&parent, &to);
+        }
+        self.do_later(Later::Entry { parent, to })
     }
 
     /// The contents of a directory; what else the destination holds stays. Only the uppermost destination may be a link to a directory.
@@ -345,42 +352,59 @@ impl Copy {
             if kind.is_dir() {
                 self.directory(&path, &target, false)?;
             } else if kind.is_file() {
-                self.file(&path, &target)?;
+                self.hand_out(&path, &target)?;
             } else if kind.is_symlink() {
                 link(&path, &target)?;
             } else {
                 self.outcome.skipped += 1;
             }
         }
+        if self.share.is_shared() {
+            let (from, to, meta) = (from.to_owned(), to.to_owned(), Box::new(meta));
+            self.do_later(Later::Dir { from, to, is_top, meta })?;
+            return Ok(is_made);
+        }
+        self.settle()?;
+        self.finish_dir(from, to, is_top, &meta)?;
+        Ok(is_made)
+    }
+
+    /// Attributes of a directory whose contents are complete; then it is made durable.
+    fn finish_dir(&mut self, from: &Path, to: &Path, is_top: bool, meta: &Metadata) -> Result<()> {
         let dir = open_dir(to, is_top, 0)?;
         // A directory of somebody else that was there before keeps its rights.
         if dir.metadata().is_ok_and(|there| there.uid() == rustix::process::geteuid().as_raw()) {
             let source = File::open(from).map_err(|e| failed("cannot read", from, &e))?;
             self.outcome.attributes_lost += xattr::copy(&source, &dir, to)?;
-            dress(&dir, &meta, to)?;
+            dress(&dir, meta, to)?;
         }
-        dir.sync_all().map_err(|e| failed("cannot sync", to, &e))?;
-        Ok(is_made)
+        dir.sync_all().map_err(|e| failed("cannot sync", to, &e))
     }
 
     fn file(&mut self, from: &Path, to: &Path) -> Result<()> {
         let source = File::open(from).map_err(|e| failed("cannot read", from, &e))?;
-        let mut meta = source.metadata().map_err(|e| failed("cannot look at", from, &e))?;
+        let meta = source.metadata().map_err(|e| failed("cannot look at", from, &e))?;
         if self.is_linked(&meta, to)? {
+            self.share.done_file();
             return Ok(());
         }
+        self.file_alone(from, to)
+    }
+
+    /// Copies a file, whatever other names it has.
+    fn file_alone(&mut self, from: &Path, to: &Path) -> Result<()> {
+        let source = File::open(from).map_err(|e| failed("cannot read", from, &e))?;
+        let mut meta = source.metadata().map_err(|e| failed("cannot look at", from, &e))?;
         let looks_same = std::fs::symlink_metadata(to).is_ok_and(|there| is_same(&there, &meta));
         if looks_same && self.has_contents(&source, from, to)? && !has_changed(&source, &meta, from)? {
             self.outcome.unchanged += 1;
+            self.share.done_file();
             self.remember(&meta, to);
             return Ok(());
         }
         let (target, partial) = open_partial(to)?;
-        let copied = self.whole_contents(&source, &target, from, to).and_then(|(bytes, copied_as)| {
+        let copied = self.fill(&source, &target, from, to).and_then(|(bytes, copied_as)| {
             meta = copied_as;
-            self.outcome.attributes_lost += xattr::copy(&source, &target, to)?;
-            dress(&target, &meta, to)?;
-            target.sync_all().map_err(|e| failed("cannot sync", to, &e))?;
             if !is_at(&target, &partial) {
                 return Err(replaced(to));
             }
@@ -391,6 +415,7 @@ impl Copy {
             Ok(bytes) => {
                 self.outcome.files += 1;
                 self.outcome.bytes += bytes;
+                self.share.done_file();
                 self.remember(&meta, to);
                 Ok(())
             }
@@ -402,6 +427,20 @@ impl Copy {
                 Err(fault)
             }
         }
+    }
+
+    /// Makes a file the copy of another, durably; all but its name.
+    fn fill(&mut self, source: &File, target: &File, from: &Path, to: &Path) -> Result<(u64, Metadata)> {
+        let (bytes, meta) = self.whole_contents(source, target, from, to)?;
+        self.finish(source, target, &meta, to)?;
+        Ok((bytes, meta))
+    }
+
+    /// Attributes, group, permissions and times of a copy whose contents are there; then it is made durable.
+    fn finish(&mut self, source: &File, target: &File, meta: &Metadata, to: &Path) -> Result<()> {
+        self.outcome.attributes_lost += xattr::copy(source, target, to)?;
+        dress(target, meta, to)?;
+        target.sync_all().map_err(|e| failed("cannot sync", to, &e))
     }
 
     /// Notes where the copy of a file with several names is.
@@ -438,19 +477,30 @@ impl Copy {
         if !xattr::are_same(source, &there) {
             return Ok(false);
         }
+        if !self.is_equal(source, &there, 0..u64::MAX, from)? {
+            return Ok(false);
+        }
+        there.sync_all().map_err(|e| failed("cannot sync", to, &e))?;
+        Ok(true)
+    }
+
+    /// Whether two files have the same bytes in a range, as far as the source goes.
+    fn is_equal(&mut self, source: &File, there: &File, range: Range<u64>, from: &Path) -> Result<bool> {
         let mut other = vec![0; CHUNK_BYTES];
-        let mut at = 0;
-        loop {
-            let n = source.read_at(&mut self.chunk, at).map_err(|e| failed("cannot read", from, &e))?;
+        let mut at = range.start;
+        while at < range.end {
+            let most = usize::try_from(range.end - at).map_or(CHUNK_BYTES, |left| left.min(CHUNK_BYTES));
+            let n =
+                source.read_at(&mut self.chunk[..most], at).map_err(|e| failed("cannot read", from, &e))?;
             if n == 0 {
-                there.sync_all().map_err(|e| failed("cannot sync", to, &e))?;
-                return Ok(true);
+                break;
             }
             if there.read_exact_at(&mut other[..n], at).is_err() || self.chunk[..n] != other[..n] {
                 return Ok(false);
             }
             at += n as u64;
         }
+        Ok(true)
     }
 
     /// The bytes as they were at one time, and what the source was then: a source that is written meanwhile is copied again.
@@ -464,7 +514,7 @@ impl Copy {
         for _ in 0..CHANGED_TRIES_MAX {
             target.set_len(0).map_err(|e| failed("cannot write", to, &e))?;
             let before = source.metadata().map_err(|e| failed("cannot look at", from, &e))?;
-            let copied = match self.contents(source, target, before.len(), (from, to)) {
+            let copied = match self.contents(source, target, 0..before.len(), (from, to)) {
                 Err(fault) if fault.what != CANNOT_READ => return Err(fault),
                 // A source that has become shorter could not be read to its end.
                 copied => copied,
@@ -481,26 +531,27 @@ impl Copy {
             .next("end what writes it, and stage again"))
     }
 
-    /// The first `len` bytes, hole by hole.
-    fn contents(
+    /// A range of the bytes, hole by hole.
+    fn part(
         &mut self,
         mut source: &File,
         mut target: &File,
-        len: u64,
+        range: Range<u64>,
         (from, to): (&Path, &Path),
     ) -> Result<u64> {
         let read_fault = |e: std::io::Error| failed(CANNOT_READ, from, &e);
         let write_fault = |e: std::io::Error| failed("cannot write", to, &e);
-        let (mut at, mut copied) = (0u64, 0u64);
-        while at < len {
+        let (mut at, end, mut copied) = (range.start, range.end, 0u64);
+        while at < end {
             match rustix::fs::seek(source, SeekFrom::Data(at)) {
+                Ok(data) if data >= end => break,
                 Ok(data) => at = data,
                 // Only a hole is left.
                 Err(rustix::io::Errno::NXIO) => break,
                 Err(e) => return Err(read_fault(e.into())),
             }
             let hole = rustix::fs::seek(source, SeekFrom::Hole(at)).map_err(|e| read_fault(e.into()))?;
-            let hole = hole.min(len);
+            let hole = hole.min(end);
             rustix::fs::seek(source, SeekFrom::Start(at)).map_err(|e| read_fault(e.into()))?;
             rustix::fs::seek(target, SeekFrom::Start(at)).map_err(|e| write_fault(e.into()))?;
             while at < hole {
@@ -516,10 +567,24 @@ impl Copy {
                 target.write_all(&self.chunk[..n]).map_err(write_fault)?;
                 at += n as u64;
                 copied += n as u64;
+                self.share.copied(n as u64);
             }
         }
+        Ok(copied)
+    }
+
+    /// All bytes.
+    fn contents(
+        &mut self,
+        source: &File,
+        target: &File,
+        range: Range<u64>,
+        (from, to): (&Path, &Path),
+    ) -> Result<u64> {
+        let len = range.end;
+        let copied = self.part(source, target, range, (from, to))?;
         // The file may end with a hole.
-        target.set_len(len).map_err(write_fault)?;
+        target.set_len(len).map_err(|e| failed("cannot write", to, &e))?;
         Ok(copied)
     }
 }
@@ -584,14 +649,41 @@ fn link(from: &Path, to: &Path) -> Result<()> {
     rename_or_remove(&partial, to)
 }
 
-/// Work of the process: reads its work, becomes the user, copies.
-pub fn run(input: impl Read) -> Result<CopyOutcome> {
-    let work: CopyWork = serde_json::from_reader(input).map_err(|e| {
-        Fault::new(Code::BadArgument).what("cannot understand what to copy").why(e.to_string())
-    })?;
-    let home = become_user(work.uid, work.gid)?;
-    copy_all(&work, &home)
+/// What the process is to do.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Work {
+    /// Copy, alone or with other hosts; the answers are lines of [`Said`].
+    All(CopyWork),
+    /// Look at directories; the answer is the reason why one of them is another one.
+    Check(CheckWork),
+    /// Copy what another host has divided off; the answer is the outcome for each file.
+    Unit(UnitWork),
 }
 
+/// Work of the process: reads a line with its work, becomes the user, copies. Answers are lines of JSON.
+pub fn run() -> Result<()> {
+    let mut input = std::io::BufReader::new(std::io::stdin());
+    let mut line = String::new();
+    let cannot = |why: String| Fault::new(Code::BadArgument).what("cannot understand what to copy").why(why);
+    input.read_line(&mut line).map_err(|e| cannot(e.to_string()))?;
+    match serde_json::from_str(&line).map_err(|e| cannot(e.to_string()))? {
+        Work::All(work) => {
+            let mut share = Share::told(Box::new(std::io::stdout()), Box::new(input));
+            let outcome = become_user(work.uid, work.gid).and_then(|home| copy_all(&work, &home, &mut share));
+            share.end(outcome)
+        }
+        Work::Check(work) => answer(&unit::check(&work)),
+        Work::Unit(work) => answer(&unit::copy(&work)),
+    }
+}
+
+fn answer<T: Serialize>(outcome: &Result<T>) -> Result<()> {
+    let text = serde_json::to_string(outcome).expect("plain fields always serialise");
+    writeln!(std::io::stdout(), "{text}")
+        .map_err(|e| Fault::io(Code::StageStopped, "nobody hears the answer of", "a copy", &e))
+}
+
+#[cfg(test)]
+mod shared_tests;
 #[cfg(test)]
 mod tests;

@@ -190,7 +190,9 @@ impl<'a> Orchestrator<'a> {
             all.iter().filter(uses).map(|job| job.token.clone()).collect()
         };
         let shown = all.iter().filter(|buffer| only.is_none_or(|uid| uid == buffer.uid));
-        Ok(shown.map(|b| Buffer { users: users(b.serial), ..self.with_end(b) }).collect())
+        let with_staging =
+            |b: &Buffer| Buffer { staging: self.actions.shown_staging(b.serial), ..self.with_end(b) };
+        Ok(shown.map(|b| Buffer { users: users(b.serial), ..with_staging(b) }).collect())
     }
 
     /// A buffer whose reason says until when it is kept, if that time ends.
@@ -715,6 +717,7 @@ impl Create {
             swap: None,
             passed: Vec::new(),
             users: Vec::new(),
+            staging: None,
         }
     }
 }

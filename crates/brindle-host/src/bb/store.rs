@@ -132,7 +132,7 @@ impl<'a> Store<'a> {
     /// Writes a buffer whose row has this version (0: none); the new version.
     pub fn put(&self, version: u64, buffer: &Buffer) -> Result<u64> {
         // The users of a buffer are in the users' rows.
-        let row = Buffer { users: Vec::new(), ..buffer.clone() };
+        let row = Buffer { users: Vec::new(), staging: None, ..buffer.clone() };
         self.swap(buffer.serial, version, Some(&encode(&row)))
     }
 

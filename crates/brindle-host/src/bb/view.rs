@@ -2,7 +2,7 @@
 
 use brindle_admin::document;
 use brindle_bb::simulate::Outcome;
-use brindle_bb::{Buffer, Pool, Slice};
+use brindle_bb::{Buffer, Pool, Slice, Staging, StagingHost};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -55,6 +55,67 @@ pub struct BufferView {
     pub steps: Vec<StepView>,
     /// The parts of the buffer: each is an OST in a slice of a brick. The MDT lies beside the first one.
     pub parts: Vec<PartView>,
+    /// The copy of files into the buffer or out of it that runs, or ran last since the orchestrator started.
+    pub staging: Option<StagingView>,
+}
+
+/// A copy of files into a buffer or out of it.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct StagingView {
+    /// `in` or `out`.
+    pub direction: String,
+    /// Whether it has ended.
+    pub ended: bool,
+    /// Milliseconds since its begin, or between its begin and its end.
+    pub elapsed_ms: u64,
+    /// Files that are done: copied, linked, or found to be there already.
+    pub files: u64,
+    /// Files to copy or to compare; 0 until they are counted.
+    pub all_files: u64,
+    /// Bytes that were copied.
+    pub bytes: u64,
+    /// Bytes that the destination did not have at the start.
+    pub all_bytes: u64,
+    /// Bytes in a second; none so early that it says nothing.
+    pub bytes_per_second: Option<u64>,
+    /// Seconds until the end if it goes on like this; none where that cannot be said.
+    pub left_s: Option<u64>,
+    /// The hosts that copy, the orchestrator's own first.
+    pub hosts: Vec<StagingHostView>,
+}
+
+/// A host that copies files of a job.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct StagingHostView {
+    /// Name.
+    pub name: String,
+    /// Files that it has done.
+    pub files: u64,
+    /// Bytes that it has copied.
+    pub bytes: u64,
+    /// Why it is not used, or no longer; empty where it is.
+    pub reason: String,
+}
+
+impl From<&Staging> for StagingView {
+    fn from(staging: &Staging) -> StagingView {
+        let host = |host: &StagingHost| {
+            let StagingHost { name, files, bytes, reason } = host.clone();
+            StagingHostView { name, files, bytes, reason }
+        };
+        StagingView {
+            direction: if staging.stages_in { "in" } else { "out" }.to_owned(),
+            ended: staging.ended,
+            elapsed_ms: staging.elapsed_ms,
+            files: staging.files(),
+            all_files: staging.all_files,
+            bytes: staging.bytes(),
+            all_bytes: staging.all_bytes,
+            bytes_per_second: staging.rate(staging.bytes()),
+            left_s: staging.left_s(),
+            hosts: staging.hosts.iter().map(host).collect(),
+        }
+    }
 }
 
 /// A part of a buffer.
@@ -128,6 +189,7 @@ impl From<&Buffer> for BufferView {
             reason: buffer.reason.clone(),
             steps: steps(buffer),
             parts: parts(buffer),
+            staging: buffer.staging.as_ref().map(StagingView::from),
         }
     }
 }

@@ -168,19 +168,19 @@ impl Scripts<'_> {
 
     /// A host with a brick runs an agent.
     pub fn storage(&self, host: &str) -> String {
-        format!("mkdir -p {BRICK}\n{}", self.agent(host))
+        format!("mkdir -p {BRICK}\n{}", self.agent(host, ""))
     }
 
-    /// A node runs an agent and slurmd.
+    /// A node runs slurmd, and an agent that stages files of the machine, whose file system all hosts share.
     pub fn node(&self, name: &str) -> String {
         let (conf, dir) = (quoted(&self.places.conf()), quoted(&self.places.dir));
-        let agent = self.agent(name);
+        let agent = self.agent(name, "--stage /");
         format!("{agent}cd {dir} || exit 1\nSLURM_CONF={conf} slurmd -f {conf} -N {name} || exit 1\n")
     }
 
-    fn agent(&self, host: &str) -> String {
+    fn agent(&self, host: &str, options: &str) -> String {
         let log = quoted(&self.places.log(&format!("agent.{host}")));
-        self.background(&format!("bb agent {HEAD} --mount-root {MOUNT_ROOT} --log {log}"))
+        self.background(&format!("bb agent {HEAD} --mount-root {MOUNT_ROOT} {options} --log {log}"))
     }
 
     fn background(&self, words: &str) -> String {

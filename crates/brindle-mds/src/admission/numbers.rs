@@ -193,6 +193,7 @@ fn holds_no_numbers(op: Op) -> bool {
         Op::MdtShares | Op::OstShares | Op::WatchLimits | Op::ChangeLimit => false,
         Op::NodeRegister | Op::NodeOrder | Op::NodeSlices => false,
         Op::MountLogLevel | Op::LogLevelNotice | Op::NodeLogLines | Op::NodeLogLevel => false,
+        Op::NodeStage | Op::NodeOffer => false,
         Op::WatchDurability | Op::ChangeDurability => false,
         Op::MdtLogLines | Op::OstLogLines | Op::MgsLogLines | Op::LogLinesNotice => false,
         Op::ListMounts | Op::MountLogLines | Op::MdtTrace | Op::OstTrace => false,

@@ -254,6 +254,8 @@ all_messages![
     brindle_wire::bb::NodeRegisterReq,
     brindle_wire::bb::NodeOrderReq,
     brindle_wire::bb::NodeSlicesReq,
+    brindle_wire::bb::NodeStageReq,
+    brindle_wire::bb::NodeOfferReq,
 ];
 
 #[test]

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use brindle_host::bb::node::agent::{Agent, Config};
-use brindle_host::bb::node::hub::PORT_DEFAULT;
+use brindle_host::bb::node::hub::{
+    OFFER_BYTES_MAX as STAGE_BYTES_MAX, OFFERS_MAX as STAGES_MAX, PORT_DEFAULT,
+};
 use brindle_host::identity;
 use brindle_host::process::Said;
 use brindle_telemetry::panic;
@@ -15,6 +17,8 @@ use crate::exit::Done;
 use crate::format::runtime;
 use crate::serve::{failed, say, start_log};
 
+/// Environment variable of `--stage`.
+const STAGE_VARIABLE: &str = "BRINDLE_BB_STAGE";
 /// Where its state lies unless told otherwise.
 const STATE_DEFAULT: &str = "/var/lib/brindle/bb-agent";
 
@@ -38,6 +42,9 @@ pub struct Args {
     /// Directory of its state and of the logs of mounts
     #[arg(long, value_name = "DIR", default_value = STATE_DEFAULT)]
     state: PathBuf,
+    /// Shared directory below which this host copies files of users into buffers and out of them; also several, with commas between them
+    #[arg(long = "stage", value_name = "DIR", value_delimiter = ',', env = STAGE_VARIABLE, hide_env_values = true)]
+    stages: Vec<PathBuf>,
     /// Log file; standard error unless given
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
@@ -64,6 +71,7 @@ fn serve(args: &Args) -> Result<Done> {
         orchestrator: address(&args.orchestrator)?,
         state: cli::text(&args.state)?.into(),
         mount_root: cli::text(&args.mount_root)?.into(),
+        stages: stages(&args.stages)?,
     };
     let identity = identity::find(args.identity.as_deref())?.ok_or_else(|| {
         Fault::new(Code::NotEnrolled)
@@ -98,4 +106,30 @@ fn address(text: &str) -> Result<Nid> {
             .why(why)
             .next("write HOST or HOST:PORT")
     })
+}
+
+/// Directories for `--stage`. They need not be there yet: a file system may be mounted later.
+fn stages(dirs: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let refused = |dir: &PathBuf, why: &'static str| {
+        Fault::new(Code::BadArgument)
+            .what("cannot stage files below")
+            .subject(dir.display().to_string())
+            .why(why)
+            .data("nothing was changed")
+            .next("give the path of a shared file system, as it is on all hosts: --stage /lustre")
+    };
+    // A variable that is set and empty means none.
+    let given: Vec<&PathBuf> = dirs.iter().filter(|dir| !dir.as_os_str().is_empty()).collect();
+    if given.len() > STAGES_MAX {
+        return Err(refused(given[0], "too many directories are given: 64 are possible"));
+    }
+    given
+        .into_iter()
+        .map(|dir| match dir.to_str() {
+            _ if dir.is_relative() => Err(refused(dir, "it is no absolute path")),
+            _ if dir.exists() && !dir.is_dir() => Err(refused(dir, "it is no directory")),
+            Some(text) if text.len() <= STAGE_BYTES_MAX => Ok(dir.clone()),
+            _ => Err(refused(dir, "it is no text of at most 4096 bytes")),
+        })
+        .collect()
 }

@@ -9,7 +9,7 @@ mod timeline;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use brindle_bb::{Buffer, Pool};
+use brindle_bb::{Buffer, Pool, Staging, StagingHost};
 use brindle_host::bb::persistent::main_group;
 use brindle_host::bb::protocol::{self, Create, Reply, Request, SOCKET_VARIABLE, unexpected};
 use brindle_host::bb::view::{BrickPoolView, BrickPoolsView, BufferView, BuffersView, PartView};
@@ -19,7 +19,7 @@ use brindle_types::{Code, Fault, Result};
 
 use crate::cli;
 use crate::exit::Done;
-use crate::output::{Output, print_json, print_line, table};
+use crate::output::{Output, print_json, table};
 
 /// Longest name that is made for a brick.
 const BRICK_NAME_MAX: usize = 32;
@@ -277,7 +277,7 @@ pub fn run(command: Command) -> Result<Done> {
             print!("{}", brindle_host::slurm::LUA);
             Ok(Done::Ok)
         }
-        Command::Copy => copy_as_user(),
+        Command::Copy => copy::run().map(|()| Done::Ok),
     }
 }
 
@@ -391,10 +391,24 @@ fn show(args: &ShowArgs) -> Result<Done> {
             if !buffer.slices.is_empty() {
                 println!("\n{}", parts_text(&buffer));
             }
+            if let Some(staging) = &buffer.staging {
+                println!("\n{}", staging_text(staging));
+            }
             println!("\n{}", timeline::text(&buffer));
         }
     }
     Ok(Done::Ok)
+}
+
+/// The progress of a copy, and its hosts.
+fn staging_text(staging: &Staging) -> String {
+    let row = |host: &StagingHost| {
+        let rate = staging.rate(host.bytes).map(|rate| format!("{}/s", format_bytes(rate)));
+        let (name, reason) = (host.name.clone(), host.reason.clone());
+        vec![name, host.files.to_string(), format_bytes(host.bytes), rate.unwrap_or_default(), reason]
+    };
+    let rows = staging.hosts.iter().map(row).collect();
+    format!("{}\n{}", staging.line(), table(&["HOST", "FILES", "BYTES", "RATE", "NOT USED BECAUSE"], rows))
 }
 
 /// Where the parts of a buffer lie.
@@ -503,11 +517,5 @@ fn bricks(args: &ListArgs, each: bool) -> Result<Done> {
         (vec!["POOL", "SIZE", "FREE", "GRANULE", "BRICKS"], view.pools.iter().map(row).collect())
     };
     println!("{}", table(&rows.0, rows.1));
-    Ok(Done::Ok)
-}
-
-/// The outcome goes to the process that started this one, as JSON.
-fn copy_as_user() -> Result<Done> {
-    print_line(&copy::run(std::io::stdin().lock()))?;
     Ok(Done::Ok)
 }

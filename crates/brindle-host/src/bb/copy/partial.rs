@@ -10,7 +10,7 @@ use rustix::fs::FlockOperation;
 use super::failed;
 
 /// End of the name of a file until it is complete.
-const PARTIAL: &str = ".brindle-stage";
+pub(super) const PARTIAL: &str = ".brindle-stage";
 /// How often the usual name is tried that other copies give away at that moment.
 const OPEN_TRIES_MAX: usize = 10;
 /// Longest name of a file.

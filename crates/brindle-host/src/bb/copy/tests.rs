@@ -11,11 +11,18 @@ fn work(root: &Path, stages_in: bool, transfers: &[(Entry, &Path, &str)]) -> Cop
         let (outside, inside) = (outside.display().to_string(), (*inside).to_owned());
         (Transfer { entry: *entry, outside, place: CopyEnd::Striped, inside }, root.to_owned())
     };
-    CopyWork { uid: 1, gid: 1, stages_in, transfers: transfers.iter().map(transfer).collect() }
+    CopyWork {
+        uid: 1,
+        gid: 1,
+        stages_in,
+        serial: 1,
+        buffers: vec![1; transfers.len()],
+        transfers: transfers.iter().map(transfer).collect(),
+    }
 }
 
 fn copied(work: &CopyWork) -> Result<CopyOutcome> {
-    copy_all(work, Path::new("/nowhere"))
+    copy_all(work, Path::new("/nowhere"), &mut Share::alone())
 }
 
 #[test]
@@ -249,12 +256,7 @@ fn links_below_the_destination_are_refused_and_nothing_is_written_through_them()
     assert_eq!(fault.why, ["it is a symbolic link, and links below the destination are not followed"]);
     assert_eq!(fault.subject, home.join("latest/sub").display().to_string());
     // Also where the link comes after everything was looked at.
-    let mut copy = Copy {
-        outcome: CopyOutcome::default(),
-        chunk: vec![0; CHUNK_BYTES],
-        directive: 0,
-        first_names: HashMap::new(),
-    };
+    let mut copy = Copy::new(Share::alone());
     let fault = copy.directory(&root.join("out"), &home.join("latest"), true).unwrap_err();
     assert_eq!(fault.subject, home.join("latest/sub").display().to_string());
     assert_eq!(std::fs::read_dir(&other).unwrap().count(), 0);

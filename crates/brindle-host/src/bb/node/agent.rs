@@ -33,6 +33,7 @@ use tokio::sync::{RwLock, oneshot};
 
 use super::Places;
 use super::revisions::Revisions;
+use super::stage::Staging;
 use crate::bb::actions::reap;
 use crate::bb::part::Part;
 use crate::cluster::{Cluster, alive};
@@ -41,7 +42,7 @@ use crate::target_dir::DirLock;
 use crate::{Host, access};
 
 /// How long an order waits for the one before it for the same buffer.
-const ORDER_WAIT: Duration = Duration::from_secs(40);
+pub(super) const ORDER_WAIT: Duration = Duration::from_secs(40);
 /// Directory of the parts of buffers that this host serves.
 const SLICES: &str = "slices";
 /// File that names the orchestrator's state.
@@ -55,7 +56,7 @@ const PAUSE_MS: u64 = 1_000;
 /// How long a mount waits for the node to be clean.
 const CLEAN_WAIT_MS: u64 = 30_000;
 /// How long the orchestrator may take to answer one.
-const ANSWER_LIMIT_MS: u64 = 12_000;
+pub(super) const ANSWER_LIMIT_MS: u64 = 12_000;
 
 /// Places of an agent.
 #[derive(Clone, Debug)]
@@ -66,16 +67,18 @@ pub struct Config {
     pub state: PathBuf,
     /// Where jobs find their buffers. The directory has no other mounts directly below it.
     pub mount_root: PathBuf,
+    /// Directories below which this host stages files for users; empty: it stages nothing.
+    pub stages: Vec<PathBuf>,
 }
 
 /// The agent.
 pub struct Agent {
-    seams: Seams,
-    config: Config,
-    host: Host,
-    identity: Arc<IdentityFile>,
-    node: String,
-    revisions: Mutex<Revisions>,
+    pub(super) seams: Seams,
+    pub(super) config: Config,
+    pub(super) host: Host,
+    pub(super) identity: Arc<IdentityFile>,
+    pub(super) node: String,
+    pub(super) revisions: Mutex<Revisions>,
     buffers: Mutex<BTreeMap<u64, Arc<Mutex<()>>>>,
     /// Held for reading while an order is carried out, for writing while the agent looks for what is surplus.
     orders: Arc<RwLock<()>>,
@@ -84,7 +87,9 @@ pub struct Agent {
     /// Number of the last answer after which that was so.
     cleaned: AtomicU64,
     /// Why another orchestrator than the one that is known gets nothing done here.
-    stranger: Mutex<Option<Fault>>,
+    pub(super) stranger: Mutex<Option<Fault>>,
+    /// Buffers that are mounted for staging.
+    pub(super) staging: Staging,
     /// Whether somebody looks after the slices of this host.
     looking: AtomicBool,
     _state: DirLock,
@@ -112,6 +117,7 @@ impl Agent {
             cleaned: AtomicU64::new(0),
             stranger: Mutex::default(),
             looking: AtomicBool::new(false),
+            staging: Staging::default(),
             _state: lock,
             config,
         }))
@@ -139,8 +145,10 @@ impl Agent {
         let (start, mut ready, mut said) = (self.seams.rng.next_u64(), Some(ready), String::new());
         loop {
             self.look_after_slices();
+            self.look_after_staging();
             let pause_ms = match self.attend(&peer, start).await {
                 Ok(cleaned_up) => {
+                    self.offer(&peer).await;
                     ready.take().into_iter().for_each(|ready| ready());
                     said.clear();
                     // A mount may wait for the word that the node is clean.
@@ -217,7 +225,7 @@ impl Agent {
     }
 
     /// The lock of a buffer: orders for one are carried out one after the other.
-    fn lock_of(&self, serial: u64) -> Arc<Mutex<()>> {
+    pub(super) fn lock_of(&self, serial: u64) -> Arc<Mutex<()>> {
         let mut buffers = self.buffers.lock();
         buffers.retain(|_, lock| Arc::strong_count(lock) > 1);
         buffers.entry(serial).or_default().clone()
@@ -342,7 +350,7 @@ impl Agent {
     }
 }
 
-fn busy(what: &'static str, subject: &str) -> Fault {
+pub(super) fn busy(what: &'static str, subject: &str) -> Fault {
     Fault::new(Code::NodeAway)
         .what(format!("cannot begin an order for {what}"))
         .subject(subject.to_owned())
@@ -394,6 +402,9 @@ impl NotifyHandler for Orders {
                 }
                 Some(Op::NodeLogLevel) => {
                     log_level_of(&frame).map(|answer| encode_body(&Ok::<_, Fault>(answer)))
+                }
+                Some(Op::NodeStage) => {
+                    agent.ordered_stage(frame).await.map(|answer| encode_body(&Ok::<_, Fault>(answer)))
                 }
                 _ => agent.ordered(frame).await.map(|answer| encode_body(&Ok::<_, Fault>(answer))),
             };
@@ -459,7 +470,7 @@ fn log_level_of(frame: &Frame) -> Result<LogLevelResp> {
 }
 
 /// Does work that waits for processes and for the kernel, on a thread of its own.
-async fn off_thread<T: Send + 'static>(
+pub(super) async fn off_thread<T: Send + 'static>(
     name: &'static str,
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {

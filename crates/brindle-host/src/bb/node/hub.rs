@@ -18,8 +18,8 @@ use brindle_net::{
 use brindle_stdx::{BoxFuture, Seams};
 use brindle_types::{Code, Fault, Nid, Result};
 use brindle_wire::bb::{
-    NodeOrder, NodeOrderReq, NodeOrderResp, NodeRegisterReq, NodeRegisterResp, NodeSlicesReq, NodeSlicesResp,
-    SliceOrder,
+    NodeOfferReq, NodeOfferResp, NodeOrder, NodeOrderReq, NodeOrderResp, NodeRegisterReq, NodeRegisterResp,
+    NodeSlicesReq, NodeSlicesResp, NodeStageReq, NodeStageResp, SliceOrder, StageOrder,
 };
 use brindle_wire::frame::{Frame, Header, decode_body, decode_reply, encode_body};
 use brindle_wire::principal::PrincipalKind;
@@ -55,6 +55,14 @@ const FREE_LIMIT: Duration = Duration::from_secs(2);
 const LOG_LIMIT_MS: u64 = 3_000;
 /// Time between two looks whether a host that has an order is still there.
 const LOOK_EVERY_MS: u64 = 500;
+/// How long a host may take to mount buffers for staging.
+const PREPARE_LIMIT: Duration = Duration::from_secs(60);
+/// How long a host may take to copy the files of a unit, which have some megabytes.
+const COPY_LIMIT: Duration = Duration::from_secs(600);
+/// Most directories below which a host offers to stage files.
+pub const OFFERS_MAX: usize = 64;
+/// Longest path of one.
+pub const OFFER_BYTES_MAX: usize = 4096;
 /// Registrations that wait to be looked at.
 const REGISTRATIONS_MAX: usize = 1024;
 /// How long a registration may take to be looked at.
@@ -116,6 +124,8 @@ struct Shared {
     /// Number of the answer after which a node has to clean up before it counts as clean, of those that were given up.
     floors: Mutex<BTreeMap<String, u64>>,
     first: u64,
+    /// Hosts that offer to stage files, with the connection that each offer came over.
+    offers: Mutex<BTreeMap<String, u64>>,
 }
 
 struct Connected {
@@ -149,6 +159,7 @@ impl Hub {
             number,
             floors,
             first,
+            offers: Mutex::default(),
         };
         let shared = Arc::new(shared);
         let nid = Nid { host: network.address.clone(), port: network.port, rail: 0 };
@@ -274,20 +285,57 @@ impl Hub {
         node: &str,
         order: &NodeSlicesReq,
     ) -> Result<NodeSlicesResp> {
-        let conn = self.connection(node).map_err(about_bricks)?;
         let limit = match &order.order {
             SliceOrder::Serve(_) | SliceOrder::Destroy { .. } | SliceOrder::Hold { .. } => SERVE_LIMIT,
             SliceOrder::Claim { .. } | SliceOrder::Release { .. } => LOOK_LIMIT,
             SliceOrder::Free(_) => FREE_LIMIT,
         };
-        let header = Header { op: Op::NodeSlices as u16, ..Header::default() };
-        let mut asked = std::pin::pin!(conn.notify(Frame::new(header, encode_body(order))));
+        let frame = Frame::new(Header { op: Op::NodeSlices as u16, ..Header::default() }, encode_body(order));
+        self.order_watched(host, node, frame, limit, &|| false).map_err(|fault| match fault.code {
+            Code::NodeAway => about_bricks(fault),
+            _ => fault,
+        })
+    }
+
+    /// Hosts that offer to stage files, and answer.
+    pub(in crate::bb) fn offering(&self) -> Vec<String> {
+        let offers: Vec<String> = self.shared.offers.lock().keys().cloned().collect();
+        offers.into_iter().filter(|node| self.contact(node) == Contact::Up).collect()
+    }
+
+    /// Has a host stage files. Ends early where the host is heard of no more, or nobody wants the files any longer.
+    pub(in crate::bb) fn order_stage(
+        &self,
+        host: &Host,
+        node: &str,
+        order: &NodeStageReq,
+        ends: &dyn Fn() -> bool,
+    ) -> Result<NodeStageResp> {
+        let limit = match &order.order {
+            StageOrder::Copy(_) => COPY_LIMIT,
+            StageOrder::Prepare { .. } | StageOrder::End { .. } => PREPARE_LIMIT,
+        };
+        let frame = Frame::new(Header { op: Op::NodeStage as u16, ..Header::default() }, encode_body(order));
+        self.order_watched(host, node, frame, limit, ends)
+    }
+
+    /// Sends an order, and waits for its answer as long as its host is heard of and somebody wants it.
+    fn order_watched<T: serde::de::DeserializeOwned>(
+        &self,
+        host: &Host,
+        node: &str,
+        frame: Frame,
+        limit: Duration,
+        ends: &dyn Fn() -> bool,
+    ) -> Result<T> {
+        let conn = self.connection(node)?;
+        let mut asked = std::pin::pin!(conn.notify(frame));
         let deadline = Instant::now() + limit;
-        let gone = |why: String| about_bricks(away(node, why));
+        let gone = |why: String| away(node, why);
         loop {
             match host.wait(self.shared.seams.timeout_ms(LOOK_EVERY_MS, &mut asked)) {
                 Some(Ok(reply)) => {
-                    let answer: Result<NodeSlicesResp> = decode_reply(&reply);
+                    let answer: Result<T> = decode_reply(&reply);
                     return answer.map_err(|fault| fault.why(format!("says the agent of node {node}")));
                 }
                 Some(Err(_)) => return Err(gone("its agent has gone before it answered".to_owned())),
@@ -298,6 +346,7 @@ impl Hub {
                     let limit_s = limit.as_secs();
                     return Err(gone(format!("its agent has not done within {limit_s} s what it was told")));
                 }
+                None if ends() => return Err(gone("nobody waits for its answer any more".to_owned())),
                 None => {}
             }
         }
@@ -405,17 +454,23 @@ impl Service for Shared {
         Box::pin(async move {
             let header = frame.header.clone();
             let outcome = match Op::from_number(header.op) {
-                Some(Op::NodeRegister) => self.register(conn, &frame).await,
+                Some(Op::NodeRegister) => {
+                    self.register(conn, &frame).await.map(|answer| encode_body(&Ok::<_, Fault>(answer)))
+                }
+                Some(Op::NodeOffer) => {
+                    self.offer(&conn, &frame).map(|answer| encode_body(&Ok::<_, Fault>(answer)))
+                }
                 _ => Err(Fault::new(Code::UnknownOp).why(format!("operation {}", header.op))),
             };
             match outcome {
-                Ok(answer) => Frame::reply_to(&header, encode_body(&Ok::<_, Fault>(answer))),
+                Ok(body) => Frame::reply_to(&header, body),
                 Err(fault) => Frame::fault_reply_to(&header, &fault),
             }
         })
     }
 
     fn closed(&self, conn_id: u64) {
+        self.offers.lock().retain(|_, conn| *conn != conn_id);
         let mut connected = self.connected.lock();
         connected.retain(|node, found| {
             let stays = found.conn.id() != conn_id;
@@ -428,6 +483,26 @@ impl Service for Shared {
 }
 
 impl Shared {
+    /// Notes that a host stages files, or does not any more.
+    fn offer(&self, conn: &Arc<ServerConn>, frame: &Frame) -> Result<NodeOfferResp> {
+        let request: NodeOfferReq = decode_body(&frame.body)?;
+        let node = conn.proof().ok_or_else(|| Fault::new(Code::NotEnrolled))?.host.clone();
+        let is_short = request.stages.iter().all(|dir| dir.len() <= OFFER_BYTES_MAX);
+        if request.stages.len() > OFFERS_MAX || !is_short {
+            return Err(Fault::new(Code::BadArgument)
+                .what("cannot take the offer to stage files of node")
+                .subject(node)
+                .why(format!("{OFFERS_MAX} directories are possible")));
+        }
+        let mut offers = self.offers.lock();
+        if request.stages.is_empty() {
+            offers.remove(&node);
+        } else if offers.insert(node.clone(), conn.id()).is_none() {
+            tracing::info!(node, stages = ?request.stages, "a host offers to stage files");
+        }
+        Ok(NodeOfferResp {})
+    }
+
     async fn register(&self, conn: Arc<ServerConn>, frame: &Frame) -> Result<NodeRegisterResp> {
         let request: NodeRegisterReq = decode_body(&frame.body)?;
         let busy =

@@ -12,6 +12,7 @@ pub mod agent;
 pub mod hub;
 mod revisions;
 pub(super) mod roster;
+mod stage;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -284,6 +285,11 @@ impl Places<'_> {
     }
 }
 
+/// Whether mount(8) takes a word as the source of a buffer, and not as an option.
+fn is_source(word: &str) -> bool {
+    !word.starts_with('-') && word.contains(":/")
+}
+
 /// Refuses words that would lead out of the directory of mounts, or be taken for options.
 fn check(job: &str, order: &NodeOrder) -> Result<()> {
     let (names, sources): (Vec<&String>, Vec<&String>) = match order {
@@ -309,7 +315,7 @@ fn check(job: &str, order: &NodeOrder) -> Result<()> {
     {
         return Err(refused(name, "it is no name of a mount"));
     }
-    match sources.into_iter().find(|source| source.starts_with('-') || !source.contains(":/")) {
+    match sources.into_iter().find(|source| !is_source(source)) {
         Some(source) => Err(refused(source, "it is no source of a mount")),
         None => Ok(()),
     }
