@@ -232,7 +232,8 @@ impl Tiers<'_> {
         if !self.services.iter().any(|service| service.name == "policy") {
             let log = format!("--log={}", self.commands.log("policy").display());
             let mut command = self.commands.process();
-            command.args(["policy", "run", &self.state(), &log]).args([&file, &self.mount(1)]);
+            let identity = format!("--identity={}", self.fast.join("identity.pem").display());
+            command.args(["policy", "run", &self.state(), &log, &identity]).args([&file, &self.mount(1)]);
             self.start("policy", command)?;
         }
         Ok(())
