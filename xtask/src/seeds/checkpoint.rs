@@ -237,12 +237,16 @@ impl Checkpoint {
         let dirs: Vec<PathBuf> = (1..=ranks).map(|client| tiers.mount(client).join(&name)).collect();
         let first = dirs.first().ok_or("a checkpoint has no process")?;
         std::fs::create_dir(first).map_err(|e| format!("{}: {e}", first.display()))?;
-        tiers.stripe_over_all(first)?;
+        tiers.stripe(first, 1)?;
         let control = tiers.control_dir().to_owned();
         let mut writers = Writers::start(tiers.commands(), &control, &name, &dirs, tiers.scale().file_mib)?;
         println!("  {name}: {ranks} processes write");
-        let mut at = None;
-        tiers.until("the checkpoint is written", |_| {
+        let (mut at, mut taken) = (None, None);
+        tiers.until("the checkpoint is written", |tiers| {
+            // A file that is closed early may be taken while others are written.
+            if taken.is_none() && tiers.is_moving()? {
+                taken = Some(SystemTime::now());
+            }
             at = writers.written()?;
             Ok(at.is_some())
         })?;
@@ -251,10 +255,13 @@ impl Checkpoint {
         if files.len() != ranks as usize {
             return Err(format!("{} files are in {}, not {ranks}", files.len(), first.display()));
         }
-        let is_taken = |state: &Value| state["is_running"] == true || has(state, "archived");
         let is_archived = |state: &Value| has(state, "archived") && !has(state, "dirty");
-        let taken =
-            tiers.until("an agent takes a file", |tiers| Ok(tiers.states(&files)?.iter().any(is_taken)))?;
+        let taken = match taken {
+            Some(taken) => taken,
+            None => tiers.until("an agent takes a file", |tiers| {
+                Ok(tiers.is_moving()? || tiers.states(&files)?.iter().any(is_archived))
+            })?,
+        };
         let archived = tiers
             .until("the checkpoint is archived", |tiers| Ok(tiers.states(&files)?.iter().all(is_archived)))?;
         Ok(Checkpoint { writers, files, times: Times { began, written, taken, archived } })

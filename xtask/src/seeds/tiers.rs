@@ -43,17 +43,18 @@ pub struct Scale {
     pub file_mib: u64,
     /// What stands for 300 s.
     pub wait_secs: u64,
-    /// Sizes of the OSTs: a checkpoint is less than a third of the fast tier, two are less than 66 %, three are more.
+    /// Sizes of the OSTs. With what OSTs keep for clients a checkpoint is less than 33 % of the fast tier, two are less than 66 %, three are
+    /// more.
     ost_size: &'static str,
     archive_ost_size: &'static str,
 }
 
 /// 128 GB of each process, by 1000.
 pub const FULL: Scale =
-    Scale { file_mib: 122, wait_secs: 40, ost_size: "448MiB", archive_ost_size: "2560MiB" };
+    Scale { file_mib: 122, wait_secs: 40, ost_size: "512MiB", archive_ost_size: "2560MiB" };
 /// A quarter of that, for a run that only checks that everything works.
 pub const QUICK: Scale =
-    Scale { file_mib: 30, wait_secs: 10, ost_size: "128MiB", archive_ost_size: "768MiB" };
+    Scale { file_mib: 30, wait_secs: 10, ost_size: "160MiB", archive_ost_size: "768MiB" };
 
 /// What the devices of both file systems let pass.
 #[derive(Clone, Copy, Debug)]
@@ -179,7 +180,9 @@ impl Tiers<'_> {
     fn start_agents(&mut self, oss: u32) -> Result<(), String> {
         let first = self.archive.join("mnt/c1/tier");
         std::fs::create_dir(&first).map_err(|e| format!("{}: {e}", first.display()))?;
-        self.stripe_over_all(&first)?;
+        self.stripe(&first, -1)?;
+        // Files that come back are put together in one that has the layout of the root.
+        self.stripe(&self.mount(1), -1)?;
         let hosts = self.commands.hosts(&self.fast)?;
         for n in 1..=oss {
             let name = format!("oss{n}");
@@ -213,11 +216,10 @@ impl Tiers<'_> {
         Ok(())
     }
 
-    /// New files in a directory lie on all OSTs.
-    pub fn stripe_over_all(&self, dir: &Path) -> Result<(), String> {
-        self.commands
-            .brindle(&["lfs", "setstripe", "-c", "-1", &dir.display().to_string()], "setstripe")
-            .map(drop)
+    /// New files in a directory lie on so many OSTs; -1: on all.
+    pub fn stripe(&self, dir: &Path, count: i32) -> Result<(), String> {
+        let words = ["lfs", "setstripe", "-c", &count.to_string(), &dir.display().to_string()];
+        self.commands.brindle(&words, "setstripe").map(drop)
     }
 
     /// The document's policies with this condition. The engine is started with the first text, and takes the next ones by itself.
@@ -258,6 +260,13 @@ impl Tiers<'_> {
         let status = self.status()?;
         let bytes = |name: &str| status["tier"][name].as_f64().ok_or("brindle hsm status tells no bytes");
         Ok(bytes("used_bytes")? * 100.0 / bytes("total_bytes")?)
+    }
+
+    /// Whether agents have files.
+    pub fn is_moving(&self) -> Result<bool, String> {
+        let status = self.status()?;
+        let agents = status["mdts"][0]["agents"].as_array();
+        Ok(agents.into_iter().flatten().any(|agent| agent["current"].as_u64().is_some_and(|count| count > 0)))
     }
 
     /// What `brindle hsm state` says of files.

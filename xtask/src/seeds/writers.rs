@@ -1,5 +1,7 @@
 //! The processes of a checkpoint: `brindle bench ior`, which stops between writing and reading until it is told to go on.
 //!
+//! Files are opened with O_DIRECT: nodes of the document write far more than they could keep in memory, and these must not keep it either.
+//!
 //! Its option `--cold-command` runs a command before files are read. Here that makes a file when everything is written, and waits for another one.
 
 use std::io::{BufRead, BufReader};
@@ -52,6 +54,7 @@ impl Writers {
             "--case=easy",
             "--no-limit",
             "--repeat=1",
+            "--direct",
             "--keep-caches",
             "--progress",
         ]);
