@@ -189,7 +189,7 @@ fn code_of(status: ExitStatus) -> i32 {
 }
 
 /// Kills the child's process group; false when the child is still there after [`GRACE`].
-fn kill_group(child: &mut Child) -> bool {
+pub fn kill_group(child: &mut Child) -> bool {
     let group = -(child.id() as libc::pid_t);
     for (signal, patience) in [(libc::SIGTERM, Duration::from_secs(2)), (libc::SIGKILL, GRACE)] {
         // SAFETY: kill has no memory effects; the group is the one this child was started in and is not reaped yet.

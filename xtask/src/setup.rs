@@ -68,7 +68,7 @@ const TOOLS: &[Tool] = &[
     Tool {
         probe: &["sh", "-c", "nsenter -V && unshare -V && fstrim -V && losetup -V"],
         packages: &["util-linux", "mount"],
-        targets: &["peers"],
+        targets: &["peers", "seeds"],
     },
     Tool {
         probe: &["sh", "-c", "glusterd --version && glusterfs --version"],

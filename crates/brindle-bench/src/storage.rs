@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use brindle_objects::{ObjectStore, Replies, StoreConfig, WriteOp};
+use brindle_objects::{ObjectStore, ReadCache, Replies, StoreConfig, WriteOp};
 use brindle_stdx::cast::to_usize;
 use brindle_stdx::{crc, real};
 use brindle_types::{Code, Fault, Ino, ObjectId, Pair, Result};
@@ -185,8 +185,13 @@ fn open(runtime: &Runtime, root: &Path) -> Result<Arc<ObjectStore>> {
     let root = root.to_str().ok_or_else(|| {
         Fault::new(Code::BadArgument).subject(root.display().to_string()).why("the path is not UTF-8")
     })?;
-    let config =
-        StoreConfig { root: root.to_owned(), fs_id: FS_ID, replies: Replies::default(), is_member: false };
+    let config = StoreConfig {
+        root: root.to_owned(),
+        fs_id: FS_ID,
+        replies: Replies::default(),
+        is_member: false,
+        read_cache: ReadCache::default(),
+    };
     let store = runtime.block_on(ObjectStore::open(real::seams(runtime.handle().clone()), config))?;
     let _guard = runtime.enter();
     store.start_background();

@@ -12,7 +12,7 @@ use brindle_net::Transport;
 use brindle_net::fair::FairShare;
 use brindle_net::peer::RAILS_MAX;
 use brindle_objects::ObjectStore;
-use brindle_oss::Oss;
+use brindle_oss::{Oss, ReadCache};
 use brindle_stdx::Seams;
 use brindle_targets::OwnerLease;
 use brindle_targets::replica::Seat;
@@ -56,6 +56,8 @@ pub struct How {
     pub divide_above_bytes: u64,
     /// Sharing between jobs; of MDTs and OSTs.
     pub fair_share: FairShare,
+    /// Which long reads go through the page cache; of OSTs.
+    pub read_cache: ReadCache,
     /// Way to fence hosts that share devices; of an MGT only.
     pub fence: Option<Arc<dyn Fence>>,
     /// Time after which targets go back to their preferred hosts, in milliseconds; of an MGT only.
@@ -120,6 +122,7 @@ pub async fn start(how: &How, found: &LockedTarget, port: u16) -> Result<Service
         Role::Ost => {
             let mut config = brindle_oss::Config::new(dir, listen.clone(), host);
             config.places = how.fair_share.places(Role::Ost);
+            config.read_cache = how.read_cache;
             config.advertise = advertise;
             config.rails = rails;
             if let Some(lease) = &how.lease {

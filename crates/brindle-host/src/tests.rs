@@ -105,6 +105,7 @@ impl World {
             room_wait_ms: 0,
             divide_above_bytes: brindle_types::hsm::DIVIDE_ABOVE_BYTES_DEFAULT,
             fair_share: FairShare::default(),
+            read_cache: brindle_oss::ReadCache::default(),
             fence: None,
             failback_after_ms: None,
             lease: None,

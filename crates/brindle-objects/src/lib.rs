@@ -68,6 +68,7 @@ pub use others::{OtherCopies, WantedBlocks};
 pub use punch::PunchOp;
 pub use ranges::{ALL, RangeLock};
 pub use read::ReadOut;
+pub use recent::ReadCache;
 pub use replies::Replies;
 pub use store::{Changed, ObjectStore, StoreConfig};
 pub use sync::Synced;

@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use crate::format::{BLOCK, REGION, block_range, data_pos, sum_pos};
 use crate::object::Object;
-use crate::recent::KEEP_BYTES;
+use crate::recent::{KEEP_BYTES, ReadCache};
 use crate::store::ObjectStore;
 use crate::sums::{self, Mismatch};
 use crate::write::DIRECT_BYTES_MIN;
@@ -127,8 +127,11 @@ impl ObjectStore {
 
     /// Whether a read goes past the page cache.
     fn is_read_direct(&self, o: &Object, offset: u64, len: u64) -> bool {
-        if len < DIRECT_BYTES_MIN as u64 {
+        if len < DIRECT_BYTES_MIN as u64 || self.read_cache == ReadCache::On {
             return false;
+        }
+        if self.read_cache == ReadCache::Off {
+            return true;
         }
         let again = self.recent.mark(&o.id, offset..offset + len);
         let mut s = o.state.lock();

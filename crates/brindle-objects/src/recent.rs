@@ -6,8 +6,10 @@
 //! page cache, and so do reads in the next [`KEEP_BYTES`] of the same object. From there on, clients that read one file together cause one
 //! read of the device. Every piece leaves a mark in a table of fixed size, in which newer marks overwrite older ones.
 
+use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
+use std::str::FromStr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use brindle_stdx::cast::to_usize;
@@ -19,6 +21,41 @@ const PIECE_BYTES: u64 = 256 << 10;
 const MARKS: usize = 1 << 18;
 /// Bytes of an object that go through the page cache after a piece of it was read again.
 pub(crate) const KEEP_BYTES: u64 = 64 << 20;
+
+/// Which long reads go through the page cache of the OST's host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReadCache {
+    /// Those of pieces that are read again.
+    #[default]
+    Auto,
+    /// All of them.
+    On,
+    /// None.
+    Off,
+}
+
+impl FromStr for ReadCache {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<ReadCache, String> {
+        match text {
+            "auto" => Ok(ReadCache::Auto),
+            "on" => Ok(ReadCache::On),
+            "off" => Ok(ReadCache::Off),
+            _ => Err("it must be auto, on or off".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for ReadCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ReadCache::Auto => "auto",
+            ReadCache::On => "on",
+            ReadCache::Off => "off",
+        })
+    }
+}
 
 /// Marks of the pieces that were read.
 pub(crate) struct Recent {
@@ -54,6 +91,14 @@ mod tests {
     use brindle_types::{Ino, Pair};
 
     use super::*;
+
+    #[test]
+    fn the_switch_is_read_as_it_is_shown() {
+        for switch in [ReadCache::Auto, ReadCache::On, ReadCache::Off] {
+            assert_eq!(switch.to_string().parse(), Ok(switch));
+        }
+        assert_eq!("yes".parse::<ReadCache>(), Err("it must be auto, on or off".to_owned()));
+    }
 
     #[test]
     fn a_piece_is_known_the_second_time_until_newer_ones_have_taken_its_place() {

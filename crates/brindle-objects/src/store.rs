@@ -22,7 +22,7 @@ use crate::names;
 use crate::object::{DirtyList, Object, State, Table, damaged};
 use crate::others::OtherCopies;
 use crate::ranges::ALL;
-use crate::recent::Recent;
+use crate::recent::{ReadCache, Recent};
 use crate::replies::{self, Replies};
 use crate::slots::{InFlight, SlotTable};
 use crate::space::Space;
@@ -48,6 +48,8 @@ pub struct StoreConfig {
     /// Whether the store is a member of a replica set. Such a store puts right what a crash left only in [`ObjectStore::settle_left`],
     /// which names the copies that may help.
     pub is_member: bool,
+    /// Which long reads go through the page cache.
+    pub read_cache: ReadCache,
 }
 
 /// The object store of one OST.
@@ -69,6 +71,7 @@ pub struct ObjectStore {
     pub(crate) stopped: AtomicBool,
     pub(crate) writeback_hint: WritebackHint,
     pub(crate) recent: Recent,
+    pub(crate) read_cache: ReadCache,
     pub(crate) replies: Replies,
     /// Set by a failed sync, where replies wait for syncs.
     pub(crate) ended: watch::Sender<Option<Fault>>,
@@ -105,7 +108,7 @@ pub struct Changed {
 impl ObjectStore {
     /// Opens the store, makes it on first use, and puts right what was in flight when the last process ended.
     pub async fn open(seams: Seams, config: StoreConfig) -> Result<Arc<ObjectStore>, Fault> {
-        let StoreConfig { root, fs_id, replies, is_member } = config;
+        let StoreConfig { root, fs_id, replies, is_member, read_cache } = config;
         let disk = seams.disk.clone();
         let io = |e: io::Error| Fault::io(Code::OstIo, "cannot open the object store", root.clone(), &e);
         check_complete(&*disk, &root)?;
@@ -140,6 +143,7 @@ impl ObjectStore {
             stopped: AtomicBool::new(false),
             writeback_hint: WritebackHint::default(),
             recent: Recent::default(),
+            read_cache,
             replies,
             ended: watch::Sender::default(),
             term: AtomicU32::new(boot.term),

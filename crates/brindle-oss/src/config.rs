@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use brindle_net::fair::OST_PLACES;
-use brindle_objects::Replies;
+use brindle_objects::{ReadCache, Replies};
 use brindle_targets::OwnerLease;
 use brindle_targets::replica::Seat;
 use brindle_types::Nid;
@@ -27,6 +27,8 @@ pub struct Config {
     pub replies: Replies,
     /// Requests of jobs that are served at once, in turns; `None` for all, as they come.
     pub places: Option<usize>,
+    /// Which long reads go through the page cache.
+    pub read_cache: ReadCache,
     /// Place in the replica set; `Some` if the OST is a member of one.
     pub seat: Option<Arc<Seat>>,
 }
@@ -43,6 +45,7 @@ impl Config {
             lease: None,
             replies: Replies::default(),
             places: Some(OST_PLACES),
+            read_cache: ReadCache::default(),
             seat: None,
         }
     }

@@ -31,7 +31,7 @@ pub mod service;
 pub mod start;
 pub mod stats;
 
-pub use brindle_objects::Replies;
+pub use brindle_objects::{ReadCache, Replies};
 pub use config::Config;
 pub use format::format;
 pub use service::Oss;

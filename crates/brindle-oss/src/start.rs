@@ -113,6 +113,7 @@ pub async fn start(config: Config, seams: Seams, transport: Arc<dyn Transport>) 
         fs_id: superblock.fs_id,
         replies: config.replies,
         is_member: config.seat.is_some(),
+        read_cache: config.read_cache,
     };
     check_member(&seams, &config, &superblock)?;
     let mode = match &config.lease {

@@ -8,8 +8,6 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
-use serde_json::Value;
-
 use super::place::Running;
 use super::report::Figure;
 use super::rows::{self, Load, Row};
@@ -70,9 +68,7 @@ impl Running<'_> {
         }
         let now = self.buffer.borrow();
         let token = &now.as_ref().ok_or("no buffer is mounted")?.token;
-        let listed = self.dev(&["host", "list"], &["-o".to_owned(), "json".to_owned()])?;
-        let listed: Value = serde_json::from_str(&listed).map_err(|e| format!("host list: {e}"))?;
-        let hosts = listed["hosts"].as_array().cloned().unwrap_or_default();
+        let hosts = self.commands.hosts(&self.dir)?;
         let clients = self.clients.iter().take(load.clients as usize);
         let dir = |client: &super::place::Host| {
             let host = hosts.iter().find(|host| host["name"] == client.name.as_str());

@@ -1,21 +1,31 @@
 //! `make seeds`: the measurements of the seed documents, repeated on hosts of this machine, as a share of the limit of the links.
 //!
-//! Each *place* is a cluster of hosts (network namespaces) whose links have a thousandth, a hundredth or a tenth of the throughput of the
+//! Each *place* but two is a cluster of hosts (network namespaces) whose links have a thousandth, a hundredth or a tenth of the throughput of the
 //! document's links. First plain TCP in the same place measures the limit of the links (`iperf3`, both ways); then `brindle bench` runs the
 //! document's load on mounts of the client hosts. A row is the best of its sweep, as in the documents, and is shown beside the document's
-//! own share.
+//! own share. Of the other two, one has devices and no network, and one has both: there plain files on the throttled devices are the limit.
 //!
 //! | module | does |
 //! |---|---|
 //! | [`rows`] | places and rows, with what the documents say |
 //! | [`place`] | a cluster of hosts, its limit, loads on it |
+//! | [`commands`] | commands of the program that is measured |
+//! | [`survey`] | a file system on throttled devices of this host |
+//! | [`checkpoint`], [`tiers`], [`writers`] | a checkpoint in a fast tier, archived and released by a policy |
+//! | [`throttle`] | loop devices that let pass so many bytes a second |
 //! | [`buffers`] | burst buffers on the hosts of a place, and the time to make and end some |
 //! | [`report`] | `bench/seeds/DATE-COMMIT.md`, `.json` and `.svg` |
 
 mod buffers;
+mod checkpoint;
+mod commands;
 mod place;
 mod report;
 mod rows;
+mod survey;
+mod throttle;
+mod tiers;
+mod writers;
 
 use std::path::{Path, PathBuf};
 
@@ -23,7 +33,7 @@ use crate::run::interrupted;
 use crate::{Session, setup};
 use place::Running;
 use report::Figure;
-use rows::{HostCluster, PLACES, Row};
+use rows::{HostCluster, Kind, PLACES, Row};
 
 const USAGE: &str =
     "usage: cargo xtask seeds [--quick] [--release] [--binary=FILE] [--rows=L,M,N] [PLACE...]";
@@ -87,6 +97,11 @@ fn measure(
     rows: &[&'static Row],
     seconds: u32,
 ) -> Result<Vec<Figure>, String> {
+    match place.kind {
+        Kind::FileSystem | Kind::BurstBuffers => {}
+        Kind::Devices => return survey::measure(session, program, place, rows, seconds),
+        Kind::Tiers => return checkpoint::measure(session, program, place, rows, seconds),
+    }
     let running = Running::up(session, place, program)?;
     let limit = running.limit(seconds)?;
     println!("  the links allow {} MB/s to the servers, {} MB/s from them (plain TCP)", limit.to, limit.from);
@@ -99,14 +114,19 @@ fn measure(
         for load in row.loads {
             println!("  {}: {}", row.name, load.about());
             for figure in running.run(row, load, limit, seconds)? {
-                match best.iter_mut().find(|known| known.phase == figure.phase) {
-                    Some(known) if known.value < figure.value => *known = figure,
-                    Some(_) => {}
-                    None => best.push(figure),
-                }
+                keep_best(&mut best, figure);
             }
         }
         figures.extend(best);
     }
     Ok(figures)
+}
+
+/// Keeps the best figure of each phase.
+fn keep_best(best: &mut Vec<Figure>, figure: Figure) {
+    match best.iter_mut().find(|known| known.phase == figure.phase) {
+        Some(known) if known.value < figure.value => *known = figure,
+        Some(_) => {}
+        None => best.push(figure),
+    }
 }

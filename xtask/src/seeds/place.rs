@@ -8,20 +8,18 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use brindle_bench::run::{Run, Unit};
+use brindle_bench::run::Unit;
 use serde_json::Value;
 
 use super::buffers::Mounted;
+use super::commands::Commands;
 use super::report::Figure;
 use super::rows::{HostCluster, Kind, Load, Row, Work};
 use crate::Session;
-use crate::run::Cmd;
 
 const MIB: u64 = 1 << 20;
 /// First port of the programs that measure plain TCP.
 const PORT: u32 = 5201;
-/// Longest time of one command: the slowest load moves a few seconds' worth of bytes over one link.
-const COMMAND_SECS_MAX: u64 = 900;
 /// Files that each process of a metadata load makes, for each second of a phase.
 const FILES_EACH_SECOND: u32 = 10;
 /// Bytes of the files of a random load: more than the servers take in a phase.
@@ -44,13 +42,6 @@ pub(super) struct Host {
     osts: Vec<u32>,
 }
 
-/// Commands of the program that is measured.
-pub struct Commands<'a> {
-    session: &'a Session,
-    program: PathBuf,
-    logs: PathBuf,
-}
-
 /// A place that runs.
 pub struct Running<'a> {
     pub(super) commands: Commands<'a>,
@@ -66,16 +57,6 @@ pub struct Running<'a> {
     pools: RefCell<BTreeSet<String>>,
 }
 
-impl Commands<'_> {
-    /// Runs the program; what it prints. Commands that run at once have logs of their own.
-    pub(super) fn brindle(&self, words: &[&str], log: &str) -> Result<String, String> {
-        let log = self.logs.join(format!("{log}.log"));
-        let done = Cmd::new(&self.program).args(words).dir(&self.session.root);
-        let done = done.limit_secs(COMMAND_SECS_MAX).run(&log);
-        if done.ok() { Ok(done.output()) } else { Err(done.explain()) }
-    }
-}
-
 impl Running<'_> {
     /// Starts the hosts and mounts the file system on all clients.
     pub fn up<'a>(
@@ -83,10 +64,8 @@ impl Running<'_> {
         place: &'static HostCluster,
         program: &Path,
     ) -> Result<Running<'a>, String> {
-        let dir = session.root.join("target").join(format!("seeds-{}", place.name));
-        let logs = session.logs().join("seeds").join(place.name);
-        let program = program.to_owned();
-        let commands = Commands { session, program, logs };
+        let commands = Commands::new(session, place.name, program);
+        let dir = commands.place_dir(place.name);
         let (servers, clients) = (Vec::new(), Vec::new());
         let (buffer, next_token) = (RefCell::new(None), Cell::new(1));
         let pools = RefCell::default();
@@ -100,10 +79,9 @@ impl Running<'_> {
                 running.up_with_buffers()?;
                 'n'
             }
+            Kind::Devices | Kind::Tiers => return Err("its places are no single cluster of hosts".to_owned()),
         };
-        let listed = running.dev(&["host", "list"], &["-o".to_owned(), "json".to_owned()])?;
-        let listed: Value = serde_json::from_str(&listed).map_err(|e| format!("host list: {e}"))?;
-        for host in listed["hosts"].as_array().into_iter().flatten().map(Host::of) {
+        for host in running.commands.hosts(&running.dir)?.iter().map(Host::of) {
             match &host.name {
                 name if name.starts_with("oss") => running.servers.push(host),
                 name if name.starts_with(client_prefix) => running.clients.push(host),
@@ -207,7 +185,7 @@ impl Running<'_> {
             self.ended(beneath)?;
             pulled?;
         }
-        let bench = self.bench(&self.words(load, &dirs, allowed[0], seconds));
+        let bench = self.commands.bench(&self.words(load, &dirs, allowed[0], seconds));
         if cut {
             self.dev(&["host", "heal"], &["--rail=1".to_owned(), self.servers[0].name.clone()])?;
         }
@@ -287,8 +265,8 @@ impl Running<'_> {
             Work::Metadata => {
                 format!("mdtest --files {} --ranks {}", FILES_EACH_SECOND * seconds, load.ranks)
             }
-            // It has no load of the benchmark.
-            Work::MakeBuffers => String::new(),
+            // They have no load of the benchmark, or make it themselves.
+            Work::MakeBuffers | Work::Devices | Work::Checkpoint => String::new(),
             Work::Random => format!("random --size {RANDOM_SIZE} --seconds {seconds} --ranks {}", load.ranks),
         };
         let mut words: Vec<String> = words.split(' ').map(str::to_owned).collect();
@@ -299,17 +277,9 @@ impl Running<'_> {
         words
     }
 
-    fn bench(&self, words: &[String]) -> Result<Run, String> {
-        let words: Vec<&str> = std::iter::once("bench").chain(words.iter().map(String::as_str)).collect();
-        let said = self.brindle(&words)?;
-        // Messages come before the document.
-        let document = said.find('{').map_or("", |at| &said[at..]);
-        serde_json::from_str(document).map_err(|e| format!("brindle bench: {e}\n{said}"))
-    }
-
     fn started(&self, words: &[String]) -> Result<Child, String> {
-        let mut command = Command::new(&self.commands.program);
-        command.arg("bench").args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut command = self.commands.process();
+        command.arg("bench").args(words).stdout(Stdio::null()).stderr(Stdio::piped());
         command.spawn().map_err(|e| format!("cannot run brindle bench: {e}"))
     }
 
@@ -325,19 +295,14 @@ impl Running<'_> {
 
     /// `brindle dev VERB --dir DIR WORDS`.
     pub(super) fn dev(&self, verb: &[&str], words: &[String]) -> Result<String, String> {
-        let dir = self.dir.display().to_string();
-        let mut all = vec!["dev"];
-        all.extend(verb);
-        all.extend(["--dir", &dir]);
-        all.extend(words.iter().map(String::as_str));
-        self.brindle(&all)
+        self.commands.dev(&self.dir, verb, words)
     }
 
     /// A script on a host.
     fn on(&self, host: &str, script: &str) -> Command {
-        let mut command = Command::new(&self.commands.program);
+        let mut command = self.commands.process();
         let dir = format!("--dir={}", self.dir.display());
-        command.args(["dev", "host", "run", &dir, host, "--", "sh", "-c", script]).stdin(Stdio::null());
+        command.args(["dev", "host", "run", &dir, host, "--", "sh", "-c", script]);
         command
     }
 
@@ -376,8 +341,8 @@ impl Host {
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         let ended = match self.place.kind {
-            Kind::FileSystem => self.dev(&["down"], &["--purge".to_owned()]),
-            Kind::BurstBuffers => self.dev(&["slurm", "down"], &[]),
+            Kind::BurstBuffers => self.commands.end(&self.dir, &["slurm", "down"], &[]),
+            _ => self.commands.end(&self.dir, &["down"], &["--purge"]),
         };
         if let Err(why) = ended {
             eprintln!("the hosts of {} could not be ended: {why}", self.dir.display());

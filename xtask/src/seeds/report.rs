@@ -32,7 +32,7 @@ pub struct Figure {
     pub unit: &'static str,
     /// The figure.
     pub value: f64,
-    /// Speed of plain TCP, for streams.
+    /// Speed of plain TCP or of plain files, for streams; the shortest possible time, for times.
     pub limit: Option<f64>,
     /// Figure of the document.
     pub document: Option<Said>,
@@ -47,9 +47,10 @@ impl Figure {
         })
     }
 
-    /// Share of the limit.
-    fn share(&self) -> Option<f64> {
-        self.limit.map(|limit| self.value / limit)
+    /// Share of the limit: more is better, also for times.
+    pub(super) fn share(&self) -> Option<f64> {
+        let is_time = self.unit == "s";
+        self.limit.map(|limit| if is_time { limit / self.value } else { self.value / limit })
     }
 
     fn value(&self) -> String {
@@ -168,12 +169,13 @@ fn put(path: &Path, text: &str) -> Result<(), String> {
 fn page(figures: &[Figure], name: &str, preamble: &str) -> String {
     let mut out = format!("# The seeds' figures again: {name}\n\n");
     out += "Clusters of hosts (network namespaces) on one machine, with links that let pass a thousandth or a tenth of those in the documents.\n";
-    out += "LIMIT is plain TCP (`iperf3`) between the same hosts in the same run. ";
+    out += "LIMIT is plain TCP (`iperf3`) between the same hosts in the same run. For devices, which let pass a hundredth of the documents', it is plain files on them (O_DIRECT), all at once. ";
+    out += "For times it is the shortest that these limits allow; a share is then limit by figure. ";
     out += preamble;
     let _ = writeln!(out, "![shares of the limit]({name}.svg)\n");
     out += "| place | row | phase | figure | limit | share | document | its share |\n|---|---|---|---|---|---|---|---|\n";
     for figure in figures {
-        let limit = figure.limit.map(|limit| format!("{limit:.1} MB/s")).unwrap_or_default();
+        let limit = figure.limit.map(|limit| format!("{limit:.1} {}", figure.unit)).unwrap_or_default();
         let (words, share) = figure.document.map_or(("", None), |said| (said.words, said.share));
         let _ = writeln!(
             out,

@@ -36,6 +36,10 @@ pub enum Kind {
     FileSystem,
     /// A burst buffer on the servers of each load.
     BurstBuffers,
+    /// A file system on throttled devices of this host, without a network.
+    Devices,
+    /// Two file systems of hosts on throttled devices: a fast tier, and its archive.
+    Tiers,
 }
 
 /// A row of a document.
@@ -82,6 +86,10 @@ pub enum Work {
     Metadata,
     /// Burst buffers are made and ended, some of them at once.
     MakeBuffers,
+    /// As `FilePerProcess`, on throttled devices of this host; the read cache of the OSTs is as the load says.
+    Devices,
+    /// Checkpoints on throttled devices, archived and released by a policy.
+    Checkpoint,
     /// As `FilePerProcess`; one of two links of the server is cut in the middle.
     CutRail,
 }
@@ -106,6 +114,13 @@ impl Load {
                 return format!("small burst buffers on {} servers, made and ended", self.oss);
             }
             Work::CutRail => "a file per process while one of two links is cut",
+            Work::Devices => {
+                return format!(
+                    "a file per process, 1 MiB direct: {} processes on one mount beside the servers",
+                    self.ranks
+                );
+            }
+            Work::Checkpoint => "a file per process, 1 MiB, archived and released by a policy",
         };
         format!("{work}: {} processes on {} clients, {} servers", self.ranks, self.clients, self.oss)
     }
@@ -123,7 +138,7 @@ const fn only(words: &'static str) -> Option<Said> {
     Some(Said { words, share: None })
 }
 
-use Work::{CutRail, FilePerProcess, MakeBuffers, Metadata, Random, SharedFile};
+use Work::{Checkpoint, CutRail, Devices, FilePerProcess, MakeBuffers, Metadata, Random, SharedFile};
 
 /// Places, in the order in which they are measured.
 pub const PLACES: &[HostCluster] = &[
@@ -283,6 +298,50 @@ pub const PLACES: &[HostCluster] = &[
                 document: [only("a playbook each, about a minute"), only("a playbook each")],
             },
         ],
+    },
+    HostCluster {
+        name: "survey",
+        about: "Intel's 16 P3700 of 2.7 GB/s reads and 1.08 GB/s writes; here 16 loop devices of 27 and 10.8 MB/s (1:100), with an OST each, and a mount on the same host",
+        oss: 1,
+        clients: 1,
+        rails: 1,
+        // There is no network.
+        kbit_per_second: 0,
+        client_kbit_per_second: None,
+        kind: Kind::Devices,
+        rows: &[
+            Row {
+                name: "E, F: 16 devices, read cache as it is (auto)",
+                loads: &[load(Devices, 16, 1, 1), load(Devices, 48, 1, 1)],
+                document: [said("16-17 of 17.28 GB/s", 0.955), said("40-43 of 43.2 GB/s", 0.961)],
+            },
+            Row {
+                name: "E, F: 16 devices, read cache off",
+                loads: &[load(Devices, 48, 1, 1)],
+                document: [said("16-17 of 17.28 GB/s", 0.955), said("40-43 of 43.2 GB/s", 0.961)],
+            },
+            Row {
+                name: "E, F: 16 devices, read cache on",
+                loads: &[load(Devices, 48, 1, 1)],
+                document: [None, only("slower; a plot without figures")],
+            },
+        ],
+    },
+    HostCluster {
+        name: "checkpoint",
+        about: "Intel's checkpoint of 16 nodes and 2 TB, 16 GB/s into the fast tier and 6 GB/s into the archive; here 2 GB, 120 and 45 MB/s: bytes 1:1000, time 1:7.5",
+        oss: 4,
+        clients: 16,
+        rails: 1,
+        // FDR lets pass 6.8 GB/s.
+        kbit_per_second: 408_000,
+        client_kbit_per_second: None,
+        kind: Kind::Tiers,
+        rows: &[Row {
+            name: "G: a checkpoint, its archive, its release",
+            loads: &[load(Checkpoint, 16, 16, 4)],
+            document: [None, None],
+        }],
     },
 ];
 

@@ -20,7 +20,7 @@ use brindle_wire::oss::Ticket;
 use bytes::Bytes;
 
 use crate::format::BLOCK;
-use crate::{Changed, ObjectStore, PunchOp, ReadOut, Replies, StoreConfig, WriteOp};
+use crate::{Changed, ObjectStore, PunchOp, ReadCache, ReadOut, Replies, StoreConfig, WriteOp};
 
 /// A disk whose power cuts keep any version of each sector, length and name, with the directory of the OST on it.
 pub(crate) fn new_disk(seed: u64) -> SimDisk {
@@ -77,7 +77,8 @@ impl Bench {
         clock: &Arc<ManualClock>,
         (replies, is_member): (Replies, bool),
     ) -> Result<Arc<ObjectStore>, Fault> {
-        let config = StoreConfig { root: "/ost".into(), fs_id: FS_ID, replies, is_member };
+        let read_cache = ReadCache::default();
+        let config = StoreConfig { root: "/ost".into(), fs_id: FS_ID, replies, is_member, read_cache };
         block_on(ObjectStore::open(clock.seams(Arc::new(disk.clone())), config))
     }
 

@@ -34,7 +34,13 @@ fn neighbouring_bytes_are_exact_and_writes_are_seen_whole() {
     runtime.block_on(async {
         let store = ObjectStore::open(
             seams,
-            StoreConfig { root: root.clone(), fs_id: 1, replies: Replies::default(), is_member: false },
+            StoreConfig {
+                root: root.clone(),
+                fs_id: 1,
+                replies: Replies::default(),
+                is_member: false,
+                read_cache: ReadCache::default(),
+            },
         )
         .await
         .expect("open");

@@ -98,6 +98,29 @@ fn long_reads_go_past_the_page_cache_until_something_is_read_again() {
     assert_eq!(direct(5 << 20, 1 << 20), 1 << 20, "until it is forgotten");
 }
 
+#[test]
+fn the_switch_of_the_read_cache_keeps_all_reads_or_none() {
+    for (read_cache, direct_bytes) in [(ReadCache::On, 0), (ReadCache::Off, 2 << 20)] {
+        let mut b = Bench::new(11);
+        let config = StoreConfig {
+            root: "/ost".into(),
+            fs_id: FS_ID,
+            replies: Replies::Written,
+            is_member: false,
+            read_cache,
+        };
+        b.store =
+            block_on(ObjectStore::open(b.clock.seams(Arc::new(b.disk.clone())), config)).expect("opens");
+        stream(&b, 0, 1 << 20);
+        for _ in 0..2 {
+            assert_eq!(b.read(0, 1 << 20).expect("read"), noise(7, 1 << 20));
+        }
+        assert_eq!(b.stat("direct_read_bytes"), direct_bytes, "{read_cache}");
+        assert_eq!(b.read(4096, 8192).expect("short").len(), 8192);
+        assert_eq!(b.stat("direct_read_bytes"), direct_bytes, "{read_cache}: short reads go through it");
+    }
+}
+
 /// A stream of `len` bytes, in pieces of a MiB.
 fn stream(b: &Bench, from: u64, len: u64) {
     let bytes = noise(7, 1 << 20);

@@ -220,7 +220,7 @@ pub const ABSENT: &[(&[&str], &str)] = &[
     ),
     (
         &["read_cache_enable", "writethrough_cache_enable", "readcache_max_filesize"],
-        "an OST reads and writes through the page cache of its host; there is no switch",
+        "an OST keeps in the page cache of its host what is read again, and writes long pieces past it; the switch of reads is read-cache in serve.toml: auto, on or off",
     ),
     (
         &["enable_remote_dir", "enable_remote_dir_gid", "commit_on_sharing", "evict_client"],

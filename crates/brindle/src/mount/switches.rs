@@ -113,6 +113,7 @@ pub fn page() -> String {
          Servers have switches in `serve.toml`, which are flags of `brindle serve` as well (`--fair-share=off`):\n\n\
          | key of `serve.toml` | what it buys | what it costs | note |\n|---|---|---|---|\n\
          | `fair-share = \"auto\"`, `\"off\"`, REQUESTS | when a target has more requests than it serves at once, jobs take turns: a job with 64 processes does not make the `ls` of another one wait behind all of its requests | less than can be measured while the target is not busy; a number that is too low leaves disks idle. `off` serves requests as they come; limits (`brindle limit`) count all the same | 046 |\n\
+         | `read-cache = \"auto\"`, `\"on\"`, `\"off\"` | an OST reads streams from its disk into the memory that they are sent from, and keeps in the page cache of its host what is read again; `on` keeps everything from its first reading on, `off` nothing (reads of less than 256 KiB always go through the page cache) | `on` costs processor time and memory for streams that nobody reads again; `off` reads the disk each time, where clients read one file together | 010 |\n\
          | `cpu-latency` | as of a mount | as of a mount | 006 |\n\n\
           Parameters that can be changed while a mount runs: [parameters.md](parameters.md).\n",
     );

@@ -11,6 +11,7 @@ use brindle_auth::Modes;
 use brindle_host::enrolment::{CONF_DIR, SERVE_FILE};
 use brindle_layout::{HIGH_WATER_PERCENT_DEFAULT, HIGH_WATER_PERCENT_RANGE};
 use brindle_net::fair::FairShare;
+use brindle_oss::ReadCache;
 use brindle_types::hsm::DIVIDE_ABOVE_BYTES_DEFAULT;
 use brindle_types::units::parse_bytes;
 use brindle_types::{Code, Fault, Result};
@@ -103,6 +104,10 @@ pub struct Options {
     /// requests as they come
     #[arg(long, env = "BRINDLE_FAIR_SHARE", value_name = "REQUESTS", value_parser = crate::format::parse::<FairShare>, default_value_t = FairShare::Auto)]
     pub fair_share: FairShare,
+    /// Which reads of 256 KiB and more go through the page cache of an OST's host: 'auto' for those of bytes that are read again, 'on' for all,
+    /// 'off' for none
+    #[arg(long, env = "BRINDLE_READ_CACHE", value_name = "WHICH", value_parser = crate::format::parse::<ReadCache>, default_value_t = ReadCache::Auto)]
+    pub read_cache: ReadCache,
     /// Program that switches hosts off, on the host of the MGS: called with the name of a host, it ends with 0 when that host cannot write any more
     #[arg(long, env = "BRINDLE_FENCE", value_name = "PROGRAM")]
     pub fence: Option<PathBuf>,
@@ -322,6 +327,7 @@ impl Options {
             ("room-wait", self.room_wait.to_string()),
             ("hsm-divide-above", self.hsm_divide_above.to_string()),
             ("fair-share", self.fair_share.to_string()),
+            ("read-cache", self.read_cache.to_string()),
             ("fence", self.fence.as_ref().map(|path| path.display().to_string()).unwrap_or_default()),
             ("failback-after", self.failback_after.map(|s| s.to_string()).unwrap_or_default()),
             ("numa-node", self.numa_node.map(|n| n.to_string()).unwrap_or_default()),

@@ -332,6 +332,7 @@ async fn start_all(options: &Options, registry: &Registry, ready_json: bool) -> 
         room_wait_ms: options.room_wait.saturating_mul(1000),
         divide_above_bytes: options.hsm_divide_above,
         fair_share: options.fair_share,
+        read_cache: options.read_cache,
     };
     let mgs_of_targets = found.iter().map(|f| f.superblock.mgs.clone()).find(|mgs| !mgs.is_empty());
     let mut cluster = match &identity {
