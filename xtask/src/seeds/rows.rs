@@ -308,6 +308,7 @@ pub const PLACES: &[HostCluster] = &[
         // There is no network.
         kbit_per_second: 0,
         client_kbit_per_second: None,
+        stripes: "-c 1",
         kind: Kind::Devices,
         rows: &[
             Row {
@@ -336,6 +337,7 @@ pub const PLACES: &[HostCluster] = &[
         // FDR lets pass 6.8 GB/s.
         kbit_per_second: 408_000,
         client_kbit_per_second: None,
+        stripes: "-c 1",
         kind: Kind::Tiers,
         rows: &[Row {
             name: "G: a checkpoint, its archive, its release",
