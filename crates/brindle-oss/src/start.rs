@@ -108,20 +108,13 @@ pub async fn start(config: Config, seams: Seams, transport: Arc<dyn Transport>) 
         superblock.fs_id = targets.map().fetch().await?.fs_id;
         superblock.save(&*seams.disk, &config.dir)?;
     }
-    let store_config = StoreConfig {
-        root: config.dir.clone(),
-        fs_id: superblock.fs_id,
-        replies: config.replies,
-        is_member: config.seat.is_some(),
-        read_cache: config.read_cache,
-    };
     check_member(&seams, &config, &superblock)?;
     let mode = match &config.lease {
         // A store whose replies wait for syncs anyway.
         Some(_) => TargetMode::fixed(superblock.target, Mode::Sync),
         None => TargetMode::begin(&seams, &targets, superblock.target, &config.dir).await,
     };
-    let store = ObjectStore::open(seams.clone(), store_config).await?;
+    let store = ObjectStore::open(seams.clone(), store_config(&config, superblock.fs_id)).await?;
     if let Some(seat) = &config.seat {
         let set = seat.set();
         store.become_member(if set.term == 0 { store.boot_term() } else { set.term })?;
@@ -165,6 +158,16 @@ pub async fn start(config: Config, seams: Seams, transport: Arc<dyn Transport>) 
         serve(&handle.oss, &handle.member);
     }
     Ok(handle)
+}
+
+fn store_config(config: &Config, fs_id: u64) -> StoreConfig {
+    StoreConfig {
+        root: config.dir.clone(),
+        fs_id,
+        replies: config.replies,
+        is_member: config.seat.is_some(),
+        read_cache: config.read_cache,
+    }
 }
 
 /// Refuses the disk of another member, and a member that was to be served alone. Runs before anything is opened.

@@ -129,7 +129,7 @@ impl Tiers<'_> {
             "--fsname=archive".to_owned(),
         ];
         let hosts = format!("--hosts={HOSTS}");
-        tiers.commands.dev(&tiers.fast, &["up"], &[&[hosts.clone()], &fast[..]].concat())?;
+        tiers.commands.dev(&tiers.fast, &["up"], &[std::slice::from_ref(&hosts), &fast[..]].concat())?;
         tiers.commands.dev(&tiers.archive, &["up"], &[&[hosts], &archive[..]].concat())?;
         tiers.start_agents(place.oss)?;
         Ok(tiers)

@@ -36,6 +36,9 @@ struct File {
     next: u64,
 }
 
+/// Words of each block, by file and number.
+type Served = BTreeMap<(usize, u64), Vec<u64>>;
+
 /// See the module. Cloning gives another handle to the same work.
 #[derive(Clone)]
 pub struct Blocks {
@@ -43,7 +46,7 @@ pub struct Blocks {
     pub clients: Arc<Clients>,
     files: Arc<Vec<(Ino, Mutex<File>)>>,
     /// Words of each block at the end, from the first member that served them.
-    served: Arc<Mutex<BTreeMap<(usize, u64), Vec<u64>>>>,
+    served: Arc<Mutex<Served>>,
 }
 
 fn data(value: u64) -> Vec<u8> {
