@@ -72,7 +72,7 @@ const STEPS: &[Step] = &[
     },
     Step { name: "fuzz", about: "garbage in everything that reads bytes or text", run: fuzz },
     Step { name: "sim", about: "simulated clusters from fresh seeds", run: sim },
-    Step { name: "sets", about: "simulated replica sets of MDTs and OSTs from fresh seeds", run: sets },
+    Step { name: "sets", about: "simulated replica sets of MDTs from fresh seeds", run: sets },
     Step { name: "teeth", about: "every planted bug is caught", run: teeth },
 ];
 

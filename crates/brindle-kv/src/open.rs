@@ -190,9 +190,7 @@ fn has_room(disk: &dyn Disk, dir: &str, segment_bytes: u64) -> Result<bool> {
 
 pub(crate) fn next_term(scan: &Scan, applied: LogPos) -> u32 {
     let highest = scan.term_max.max(applied.term);
-    // The first term is that of the format.
-    let is_used = crate::planted("log_reuse_term") || highest > 1 && crate::planted("set_takes_a_used_term");
-    if is_used { highest } else { highest + 1 }
+    if crate::planted("log_reuse_term") { highest } else { highest + 1 }
 }
 
 fn report(scan: &Scan, checkpoint: LogPos, term: u32) -> OpenReport {

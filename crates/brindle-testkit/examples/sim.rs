@@ -5,7 +5,7 @@
 //! sim seeds FIRST COUNT several
 //! sim kills FIRST COUNT several, in which processes die and connections break
 //! sim aim NAME FIRST COUNT several, of which work and faults aim at something
-//! sim sets FIRST COUNT  several of replica sets of an MDT or an OST
+//! sim sets FIRST COUNT  several of replica sets of an MDT
 //! sim set N             one of them
 //! sim teeth SEEDS NAME...  (build with the feature teeth) seeds until each planted bug is caught
 //! ```
@@ -253,13 +253,8 @@ mod planted {
     fn plan_name(name: &str, seed: u64) -> &'static str {
         match is_of_sets(name) {
             // Whether a seed holds without the bug is asked once for each plan.
-            true if seed <= DRAWN => "sets",
             true if set_plan(name, seed).menu == Menu::Everything => "sets-cut",
-            true if set_plan(name, seed).role == Role::Ost => match set_plan(name, seed).members {
-                3 => "osts-3",
-                _ => "osts",
-            },
-            true => "mdts",
+            true => "sets",
             false => plan(name, seed).aim.name(),
         }
     }
@@ -274,13 +269,7 @@ mod planted {
             "set_hides_a_loss" | "set_keeps_the_boot_term" => Menu::Everything,
             _ => Menu::Partitions,
         };
-        let (role, least) = match name {
-            // It needs a member that has a change of a dead primary, and one that has not.
-            "set_ost_leaves_marked_objects" => (Role::Ost, 3),
-            _ if name.starts_with("set_ost_") => (Role::Ost, 2),
-            _ => (Role::Mdt, 2),
-        };
-        replicas::Plan { menu, role, members: drawn.members.max(least), ..drawn }
+        replicas::Plan { menu, role: Role::Mdt, members: drawn.members.max(2), ..drawn }
     }
 
     fn run_for(name: &str, seed: u64) -> Report {

@@ -15,49 +15,16 @@ use brindle_testkit::replicas::{Menu, Plan, run};
 use brindle_testkit::run::Report;
 use brindle_types::Role;
 
-/// Fresh seeds of an ordinary `cargo test`: about a minute on two processors. `BRINDLE_SET_SEEDS` asks for more or fewer.
-const FRESH_DEFAULT: u64 = 300;
-/// So many seeds inject every kind of fault.
-const ALL_KINDS_SEEDS: u64 = 200;
-/// Faults without which a run of many seeds tests less than it says.
-const KINDS: [&str; 28] = [
-    "EIO at a sync of a member",
-    "a clock runs at a wrong speed",
-    "a disk hangs",
-    "a disk lies",
-    "a process stands still",
-    "an administrator promotes a member",
-    "connection break",
-    "frames lost",
-    "frames overtaken",
-    "isolated host",
-    "kill a client",
-    "kill a host's daemon",
-    "kill all daemons",
-    "kill between two disk operations",
-    "kill the MGS",
-    "late frames of a broken connection",
-    "one-way isolated host",
-    "one-way partition",
-    "partition",
-    "power cut between two disk operations",
-    "power cut of a host",
-    "power cut of all hosts",
-    "power cut of the host whose disk lies",
-    "slow disk",
-    "slow network",
-    "two halves of the network",
-    "two halves of the network, cut one way",
-    "wall clock jump",
-];
+/// Fresh seeds of an ordinary `cargo test`: about half a minute of a processor. `BRINDLE_SET_SEEDS` asks for more or fewer.
+const FRESH_DEFAULT: u64 = 20;
 
 fn show(report: &Report) -> String {
     let tail = report.tail.join("\n    ");
     format!("last operations:\n    {tail}\n{report}\n  replay: make sim SET={}", report.seed)
 }
 
-/// Runs seeds on all processors; panics with the first that is broken. The injected faults, by kind.
-fn hold(seeds: impl Iterator<Item = u64>) -> BTreeMap<&'static str, u64> {
+/// Runs seeds on all processors; panics with the first that is broken.
+fn hold(seeds: impl Iterator<Item = u64>) {
     let seeds: Vec<u64> = seeds.collect();
     let (next, broken) = (AtomicUsize::new(0), Mutex::new(BTreeMap::<u64, String>::new()));
     let faults: Mutex<BTreeMap<&'static str, u64>> = Mutex::default();
@@ -81,12 +48,10 @@ fn hold(seeds: impl Iterator<Item = u64>) -> BTreeMap<&'static str, u64> {
             });
         }
     });
-    let faults = faults.into_inner().unwrap();
-    faults.iter().for_each(|(kind, count)| eprintln!("  {count:>6} {kind}"));
+    faults.lock().unwrap().iter().for_each(|(kind, count)| eprintln!("  {count:>6} {kind}"));
     if let Some((_, text)) = broken.lock().unwrap().first_key_value() {
         panic!("{text}");
     }
-    faults
 }
 
 #[test]
@@ -111,7 +76,5 @@ fn fresh_seeds_of_replica_sets_hold() {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let first: u64 = given.unwrap_or(u64::from(now.subsec_nanos()));
     eprintln!("{count} seeds from {first}");
-    let faults = hold((0..count).map(|n| first + n));
-    let lacking: Vec<_> = KINDS.iter().filter(|kind| faults.get(*kind).is_none_or(|n| *n == 0)).collect();
-    assert!(count < ALL_KINDS_SEEDS || lacking.is_empty(), "no seed had any of {lacking:?}");
+    hold((0..count).map(|n| first + n));
 }

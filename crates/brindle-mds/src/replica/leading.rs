@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use brindle_kv::{Kv, LogPos, OpenReport, Replica};
 use brindle_net::Transport;
 use brindle_net::latch::Latch;
-use brindle_stdx::{BoxFuture, Seams, planted};
+use brindle_stdx::{BoxFuture, Seams};
 use brindle_targets::replica::{
     Around, CHANGE_LIMIT_MS, GRANT_LIMIT_MS, Link, NO_BULK, RENEW_EVERY_MS, SetMember, Standing,
 };
@@ -357,7 +357,6 @@ impl Leader {
             };
             let Some((last, _)) = rows.last() else { break };
             after = last.clone();
-            let rows = if planted("set_fill_loses_a_row") { rows[1..].to_vec() } else { rows };
             let bytes = brindle_kv::encode_rows(at, rows);
             done_bytes.fetch_add(bytes.len() as u64, Ordering::AcqRel);
             self.fill_step(link, FillStep::Rows, bytes).await?;

@@ -121,7 +121,6 @@ fn replaced(set: &ReplicaSetState, of: &impl Fn(&str) -> Heard) -> Step {
         member(&mut next, &set.primary, |m| m.role = MemberRole::Learner);
         member(&mut next, &successor, |m| m.role = MemberRole::InSync);
         next.primary = successor;
-        next.term += u32::from(planted("set_tells_a_loss_at_each_takeover"));
         return Step::Change(next);
     }
     // Each of these members has lost unsynced changes, or may have.

@@ -54,10 +54,7 @@ pub(crate) async fn change(oss: &Oss, call: &Call, req: ReplicaChangeReq) -> Res
     if let Some(objects) = touched(&req.change) {
         oss.store.mark_objects(&objects).await?;
     }
-    let is_write = matches!(req.change, ReplicaChange::Write { .. });
-    if !(is_write && brindle_stdx::planted("set_ost_member_acks_unwritten")) {
-        make(oss, call, req.change).await?;
-    }
+    make(oss, call, req.change).await?;
     Ok(Empty {})
 }
 

@@ -6,8 +6,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use brindle_objects::{ALL, RangeLock, ReadOut, Synced};
+use brindle_stdx::BoxFuture;
 use brindle_stdx::cast::bounded_u32;
-use brindle_stdx::{BoxFuture, planted};
 use brindle_targets::replica::{
     CHANGE_LIMIT_MS, GRANT_LIMIT_MS, Link, Links, NO_BULK, RENEW_EVERY_MS, Standing,
 };
@@ -150,17 +150,11 @@ impl Replica {
 
     /// Sends something to the members of `links`; on return each has it, or nothing depends on it any more.
     pub(crate) async fn send(&self, oss: &Oss, links: &Links, forward: &Forward) -> Result<()> {
-        if planted("set_ost_changes_stay_here") && matches!(forward.change, ReplicaChange::Write { .. }) {
-            return Ok(());
-        }
         let one = |link| Box::pin(self.send_to(oss, link, forward)) as BoxFuture<'_, ()>;
         let work: Vec<BoxFuture<'_, ()>> = links.links.iter().map(one).collect();
         join_all(work).await;
         if let Some(fault) = oss.store.failure() {
             return Err(fault);
-        }
-        if planted("set_ost_answers_before_the_swap") {
-            return Ok(());
         }
         self.put_out_failed(links).await
     }
@@ -201,11 +195,7 @@ impl Replica {
         let len_bytes = u64::from(req.len_bytes);
         let lock = self.lock_of(req.object);
         let read = async || {
-            let range = match planted("set_ost_shows_what_may_vanish") {
-                true => 0..0,
-                false => req.offset..req.offset.saturating_add(len_bytes),
-            };
-            let _shared = lock.read(range).await;
+            let _shared = lock.read(req.offset..req.offset.saturating_add(len_bytes)).await;
             oss.store.read(req.object, req.offset, len_bytes, &req.ticket).await
         };
         match read().await {
@@ -304,9 +294,6 @@ impl Replica {
                 Vec::new()
             });
             for object in marked {
-                if planted("set_ost_leaves_marked_objects") {
-                    break;
-                }
                 match self.make_equal(oss, link, object).await {
                     Ok(()) => {}
                     Err(Unequal::There(fault)) => {

@@ -299,9 +299,6 @@ impl Replica {
             let (listed, end) = oss.store.list(after, PAGE).await?;
             for listed in &listed {
                 self.still_fills(link)?;
-                if brindle_stdx::planted("set_ost_learner_joins_unfilled") {
-                    continue;
-                }
                 self.make_equal_counted(oss, link, listed.object, progress).await.map_err(Unequal::fault)?;
             }
             let filled: Vec<ObjectId> = listed.iter().map(|l| l.object).collect();

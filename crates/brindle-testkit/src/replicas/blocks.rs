@@ -1,7 +1,6 @@
 //! [`Blocks`]: clients that write blocks of their files on a replicated OST, and read each other's. A block has one writer, and is given up once
 //! the outcome of a write is not known: that write may come later.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use brindle_client::namespace::create::CreateIn;
@@ -25,8 +24,6 @@ struct Write {
     value: u64,
     /// Its times; `None` while the outcome is not known.
     acked: Option<Acked>,
-    /// Times of the first reading that found it: what was shown must not vanish, acknowledged or not.
-    seen: Option<Acked>,
 }
 
 /// Writes of each block of a file, in their order.
@@ -36,17 +33,12 @@ struct File {
     next: u64,
 }
 
-/// Words of each block, by file and number.
-type Served = BTreeMap<(usize, u64), Vec<u64>>;
-
 /// See the module. Cloning gives another handle to the same work.
 #[derive(Clone)]
 pub struct Blocks {
     /// The clients.
     pub clients: Arc<Clients>,
     files: Arc<Vec<(Ino, Mutex<File>)>>,
-    /// Words of each block at the end, from the first member that served them.
-    served: Arc<Mutex<Served>>,
 }
 
 fn data(value: u64) -> Vec<u8> {
@@ -72,7 +64,7 @@ impl Blocks {
             files.push((ino, Mutex::new(File { writes, next: 1 })));
         }
         client.fsync_dir(client.root()).await?;
-        Ok(Blocks { clients, files: Arc::new(files), served: Arc::default() })
+        Ok(Blocks { clients, files: Arc::new(files) })
     }
 
     /// Lets a life work. Writes of an earlier life may still come.
@@ -95,17 +87,6 @@ impl Blocks {
                     let text = format!("R1: block {block} of {}: {why}", CLIENTS[index]);
                     self.clients.witness().history().violation(text);
                 }
-                let mut served = self.served.lock();
-                let first = served.entry((index, block)).or_insert_with(|| words.clone());
-                if *first != words {
-                    let name = CLIENTS[index];
-                    let text = format!(
-                        "R4: block {block} of {name} begins with {:?} on one member in sync, and with {:?} on another",
-                        first.first(),
-                        words.first()
-                    );
-                    self.clients.witness().history().violation(text);
-                }
             }
             client.close(opened.handle).await?;
         }
@@ -117,9 +98,7 @@ impl Blocks {
     /// that were acknowledged before it was read.
     fn wrong(&self, index: usize, (before, now): (&[Write], &[Write]), words: &[u64]) -> Option<String> {
         let kept = before.iter().enumerate().rev().find_map(|(at, write)| {
-            let acked = write.acked.and_then(|acked| self.clients.must_be_kept(index, &acked));
-            let why = acked
-                .or_else(|| Some(format!("seen, {}", self.clients.must_be_kept(index, &write.seen?)?)))?;
+            let why = self.clients.must_be_kept(index, &write.acked?)?;
             Some((at, write.value, why))
         });
         let from = kept.as_ref().map_or(0, |(at, _, _)| *at);
@@ -167,7 +146,7 @@ impl Blocks {
                 let block = blocks[life.choose(blocks.len().min(6) as u64) as usize];
                 let value = file.next;
                 file.next += 1;
-                file.writes[block].push(Write { value, acked: None, seen: None });
+                file.writes[block].push(Write { value, acked: None });
                 (block, value)
             })
         };
@@ -196,19 +175,12 @@ impl Blocks {
                 let block = life.choose(8);
                 let before = file.lock().writes[block as usize].clone();
                 let reading = words(&life.client, opened.handle, block);
-                let (read, times) = life.asked(format!("read block {block}"), reading).await;
-                let Ok(words) = read else { break };
+                let (Ok(words), _) = life.asked(format!("read block {block}"), reading).await else { break };
                 let now = file.lock().writes[block as usize].clone();
                 if let Some(why) = self.wrong(other, (&before, &now), &words) {
                     let text =
                         format!("R5: {} reads block {block} of {}: {why}", life.node.name, CLIENTS[other]);
                     life.history().violation(text);
-                }
-                for write in &mut file.lock().writes[block as usize] {
-                    // A power cut may have torn it: then nothing whole was shown.
-                    if words.iter().all(|word| *word == write.value) {
-                        write.seen.get_or_insert(times);
-                    }
                 }
                 life.pause().await;
             }

@@ -27,8 +27,6 @@ pub const MGS: &str = "mgs";
 const MDT: &str = "mdt0";
 /// Longest time of formatting a target.
 const FORMAT_MS: u64 = 60_000;
-/// Size of a disk of a server: small, so that logs have small segments. An opening reads its segments as a whole.
-const DISK_BYTES: u64 = 128 << 20;
 /// Pauses between tries and looks.
 const AGAIN_MS: u64 = 500;
 const LOOK_MS: u64 = 100;
@@ -52,7 +50,6 @@ pub struct SetCluster {
     world: World,
     target: TargetId,
     members: usize,
-    wrong_clocks: usize,
     running: Arc<Mutex<Running>>,
 }
 
@@ -60,18 +57,12 @@ impl SetCluster {
     /// Formats the MGT, and starts the MGS and the daemons.
     pub fn new(seed: u64, role: Role, members: usize) -> SetCluster {
         let target = TargetId { role, index: 0 };
-        let (world, wrong_clocks) = (World::new(seed), 0);
-        let mut cluster = SetCluster { world, target, members, wrong_clocks, running: Arc::default() };
+        let cluster = SetCluster { world: World::new(seed), target, members, running: Arc::default() };
         let node = cluster.world.node(MGS);
         for name in cluster.hosts() {
             let ppm = cluster.world.choose(2 * DRIFT_MAX_PPM) as i64 - DRIFT_MAX_PPM as i64;
-            cluster.wrong_clocks += usize::from(ppm.unsigned_abs() >= WRONG_PPM);
             cluster.world.node(&name);
             cluster.world.drift_clock(&name, ppm);
-        }
-        for name in cluster.servers() {
-            cluster.world.node(&name);
-            cluster.world.disk(&name).set_capacity_bytes(Some(DISK_BYTES));
         }
         let formatted = cluster.world.run_until(FORMAT_MS, format(&node, &cluster.hosts()));
         formatted.expect("formatting ends").expect("an empty simulated disk can be formatted");
@@ -116,11 +107,6 @@ impl SetCluster {
     /// The daemon of a host that runs.
     pub fn host(&self, name: &str) -> Option<Arc<SimHost>> {
         self.running.lock().hosts.get(name).filter(|_| self.world.is_running(name)).cloned()
-    }
-
-    /// Hosts whose clocks run too fast or too slow by a thousandth or more.
-    pub fn wrong_clocks(&self) -> usize {
-        self.wrong_clocks
     }
 
     /// The disk of a host lies from now on.
@@ -251,8 +237,6 @@ impl SetCluster {
 
 /// Hosts' clocks run faster or slower by at most this: five percent, far beyond what quartz does.
 const DRIFT_MAX_PPM: u64 = 50_000;
-/// A clock that differs by this or more counts as wrong.
-const WRONG_PPM: u64 = 1_000;
 
 async fn format(node: &NodeSeams, hosts: &[String]) -> Result<(), Fault> {
     let (disk, rng) = (node.seams.disk.clone(), &*node.seams.rng);

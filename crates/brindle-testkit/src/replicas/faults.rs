@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use super::Menu;
 use super::cluster::{CLIENTS, MGS, SetCluster};
 use crate::history::History;
-use crate::sim::{Crash, Direction, DiskOp, NetConfig};
+use crate::sim::{Crash, Direction, DiskOp};
 
 /// Interval at which the supervisor looks.
 const LOOK_MS: u64 = 50;
@@ -30,8 +30,6 @@ const HANG_MIN_MS: u64 = 3_000;
 const CRASH_POINT_MAX: u64 = 40;
 /// New time of a planned crash when no more crashes are wanted.
 const NEVER: u64 = u64::MAX / 2;
-/// Longest time that a slow frame takes.
-const SLOW_FRAME_MAX_MS: u64 = 1_000;
 /// Longest time for which frames of a broken connection come late.
 const LATE_MAX_MS: u64 = 3_000;
 
@@ -151,7 +149,6 @@ impl Faults {
                 self.history.fault("kill between two disk operations");
                 world.crash_after(&self.host(), self.choose(CRASH_POINT_MAX), Crash::Kill);
             }
-            7 if self.choose(3) == 0 => self.slow_network(),
             7 => self.break_connections(),
             8 => self.slow_disk(),
             9 => self.jump_or_promote(),
@@ -169,24 +166,19 @@ impl Faults {
             }
             22 => {
                 self.history.fault("EIO at a sync of a member");
-                let host = self.host();
-                // What was to be synced may be lost, as by a power cut.
-                self.history.cut(&host, self.history.now_ns(), u64::MAX);
-                world.disk(&host).fail_next(DiskOp::Sync, 1 + self.choose(3));
+                world.disk(&self.host()).fail_next(DiskOp::Sync, 1 + self.choose(3));
             }
             23 => {
                 self.history.fault("power cut between two disk operations");
-                let host = self.host();
-                self.history.cut(&host, self.history.now_ns(), u64::MAX);
-                world.crash_after(&host, self.choose(CRASH_POINT_MAX), Crash::PowerCut);
+                world.crash_after(&self.host(), self.choose(CRASH_POINT_MAX), Crash::PowerCut);
             }
             24..27 => {
                 self.history.fault("power cut of a host");
-                self.power_cut(&self.host());
+                world.power_cut(&self.host());
             }
             _ => {
                 self.history.fault("power cut of all hosts");
-                self.cluster.hosts().iter().for_each(|name| self.power_cut(name));
+                self.cluster.hosts().iter().for_each(|name| world.power_cut(name));
             }
         }
     }
@@ -196,28 +188,8 @@ impl Faults {
         let Some((set, liar)) = self.cluster.set().zip(self.cluster.liar()) else { return };
         if set.in_sync().count() > 1 {
             self.history.fault("power cut of the host whose disk lies");
-            self.power_cut(&liar);
+            self.cluster.world().power_cut(&liar);
         }
-    }
-
-    fn power_cut(&self, host: &str) {
-        let now_ns = self.history.now_ns();
-        self.history.cut(host, now_ns, now_ns);
-        self.cluster.world().power_cut(host);
-    }
-
-    /// For some seconds many frames are slow, each by a time of its own: those of different connections overtake each other.
-    fn slow_network(&self) {
-        self.history.fault("slow network");
-        let slow_max_us = 1_000 * (1 + self.choose(SLOW_FRAME_MAX_MS));
-        let config = NetConfig { slow_one_in: 1 + self.choose(8), slow_max_us, ..NetConfig::default() };
-        self.cluster.world().set_net_config(config);
-        let (world, seams) = (self.cluster.world().clone(), self.seams.clone());
-        let ms = 500 + self.choose(6_000);
-        self.seams.spawn("faults.fast network", async move {
-            seams.sleep_ms(ms).await;
-            world.set_net_config(NetConfig::default());
-        });
     }
 
     fn break_connections(&self) {
@@ -299,11 +271,8 @@ impl Faults {
 
     /// Cuts a host off from all others; or what it sends, or what is sent to it.
     fn isolate(&self) {
+        self.history.fault("isolated host");
         let (host, direction) = (self.host(), self.direction());
-        self.history.fault(match direction {
-            Direction::Both => "isolated host",
-            Direction::OneWay => "one-way isolated host",
-        });
         let is_deaf = self.choose(2) == 0;
         let others = self.cluster.nodes().into_iter().filter(|name| *name != host);
         let ways: Vec<(String, String)> =
@@ -314,11 +283,8 @@ impl Faults {
 
     /// Parts all nodes into two halves.
     fn split(&self) {
+        self.history.fault("two halves of the network");
         let direction = self.direction();
-        self.history.fault(match direction {
-            Direction::Both => "two halves of the network",
-            Direction::OneWay => "two halves of the network, cut one way",
-        });
         let (mut one, mut other): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
         for name in self.cluster.nodes() {
             if self.choose(2) == 0 { one.push(name) } else { other.push(name) }
@@ -343,7 +309,6 @@ impl Faults {
     pub fn heal(&self) {
         let world = self.cluster.world();
         world.heal();
-        world.set_net_config(NetConfig::default());
         for name in self.cluster.servers() {
             let disk = world.disk(&name);
             disk.die_after(NEVER);

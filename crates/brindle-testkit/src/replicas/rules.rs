@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use brindle_kv::KvReader;
 use brindle_targets::OwnerLease;
-use brindle_wire::mgs::replica::{MemberRole, ReplicaSetState};
+use brindle_wire::mgs::replica::MemberRole;
 use bytes::Bytes;
 use parking_lot::Mutex;
 
@@ -30,8 +30,6 @@ struct Seen {
     terms: BTreeMap<u32, String>,
     /// Told terms, and when each was first seen.
     told: BTreeMap<u32, u64>,
-    /// Members in sync, by epoch.
-    in_sync: BTreeMap<u64, Vec<String>>,
 }
 
 /// A record of everything that clients saw in a run. It stands outside the cluster, and testifies against it.
@@ -78,7 +76,7 @@ impl Witness {
                 seen.leases.insert(name.clone(), (host.clone(), opening.lease));
             }
             if let Some(set) = host.set() {
-                self.see(&mut seen, &set, now_ns);
+                seen.told.entry(set.term).or_insert(now_ns);
             }
             let holds =
                 |(of, lease): &(Arc<SimHost>, Arc<OwnerLease>)| Arc::ptr_eq(of, &host) && lease.holds();
@@ -88,32 +86,6 @@ impl Witness {
         }
         if holders.len() > 1 {
             self.history.violation(format!("R2: {} have the right to answer at once", holders.join(" and ")));
-        }
-    }
-
-    /// Notes a set that a host knows. Where its told term is new, each member that was in sync has to have lost its power.
-    fn see(&self, seen: &mut Seen, set: &ReplicaSetState, now_ns: u64) {
-        let hosts = || set.in_sync().map(|member| member.host.clone()).collect();
-        seen.in_sync.entry(set.epoch).or_insert_with(hosts);
-        if seen.told.contains_key(&set.term) {
-            return;
-        }
-        let is_first = seen.told.keys().all(|term| *term == 0);
-        seen.told.insert(set.term, now_ns);
-        if is_first {
-            return;
-        }
-        let (cuts, term) = (self.history.cuts(), set.term);
-        let rises = seen.told.keys().filter(|term| **term != 0).count() - 1;
-        if cuts.all() < rises {
-            let text =
-                format!("R7: told term {term} is rise {rises}, and there were {} power cuts", cuts.all());
-            self.history.violation(text);
-        }
-        let before = set.epoch.checked_sub(1).and_then(|epoch| seen.in_sync.get(&epoch));
-        for host in before.into_iter().flatten().filter(|host| cuts.of(host) == 0) {
-            self.history
-                .violation(format!("R7: term {term} was told, and {host} was in sync and never lost power"));
         }
     }
 

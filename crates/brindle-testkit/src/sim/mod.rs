@@ -20,5 +20,5 @@ mod world;
 mod tests;
 
 pub use brindle_sim::{Crash, DiskOp, LIMITED_BYTES, SECTOR_LEN, SimDisk, SplitMix, Stuck, log_ns};
-pub use net::{Direction, LOST, NetConfig, OVERTAKEN};
+pub use net::{Direction, NetConfig};
 pub use world::{NodeSeams, World};

@@ -31,11 +31,6 @@ const BACKLOG_MAX: usize = 256;
 /// First port given out for port 0.
 const FIRST_FREE_PORT: u16 = 20_000;
 
-/// Count of the trace: frames that never arrive.
-pub const LOST: &str = "frames lost";
-/// Count of the trace: frames that one sent later between the same nodes has overtaken.
-pub const OVERTAKEN: &str = "frames overtaken";
-
 /// Travel times of frames.
 #[derive(Clone, Debug)]
 pub struct NetConfig {
@@ -76,9 +71,6 @@ pub(super) struct Net {
     next_cut: u64,
     /// Nodes without power.
     dark: BTreeSet<String>,
-    /// Number of the last frame that was sent, and the highest that has arrived, by way.
-    sent: u64,
-    arrived: BTreeMap<(String, String), u64>,
 }
 
 struct Acceptor {
@@ -112,8 +104,7 @@ struct Pipe {
 }
 
 enum Parcel {
-    /// A frame, with its number among all frames.
-    Frame(Frame, u64),
+    Frame(Frame),
     /// The sender has closed.
     Fin,
     /// The connection has broken.
@@ -176,7 +167,7 @@ impl Shared {
     fn post(self: &Arc<Self>, net: &mut Net, id: u64, end: usize, parcel: Parcel) {
         let Some(conn) = net.conns.get_mut(&id) else { return };
         let bytes = match &parcel {
-            Parcel::Frame(frame, _) => frame_bytes(frame),
+            Parcel::Frame(frame) => frame_bytes(frame),
             Parcel::Fin | Parcel::Reset => 0,
         };
         let pipe = &mut conn.pipes[end];
@@ -200,21 +191,11 @@ impl Shared {
                 break;
             }
             let dark = net.dark.contains(to);
-            let Net { conns, arrived, .. } = &mut *net;
-            let Some(conn) = conns.get_mut(&id) else { break };
+            let Some(conn) = net.conns.get_mut(&id) else { break };
             let Some((_, parcel)) = conn.pipes[end].flight.pop_front() else { break };
             if dark {
-                self.sim.trace().count(LOST);
                 dropped.push(parcel);
                 continue;
-            }
-            if let Parcel::Frame(_, number) = &parcel {
-                let way = (conn.nodes[end].clone(), conn.nodes[1 - end].clone());
-                let highest = arrived.entry(way).or_default();
-                if *number < *highest {
-                    self.sim.trace().count(OVERTAKEN);
-                }
-                *highest = (*number).max(*highest);
             }
             let unwanted = self.deliver(conn, id, end, parcel);
             wakers.extend(conn.pipes[end].wakers());
@@ -238,11 +219,11 @@ impl Shared {
     fn deliver(&self, conn: &mut Conn, id: u64, end: usize, parcel: Parcel) -> bool {
         let gone = conn.pipes[end].rx_gone;
         match parcel {
-            Parcel::Frame(frame, _) if gone || conn.pipes[end].ended.is_some() => {
+            Parcel::Frame(frame) if gone || conn.pipes[end].ended.is_some() => {
                 conn.pipes[end].bytes -= frame_bytes(&frame);
                 return gone;
             }
-            Parcel::Frame(frame, _) => {
+            Parcel::Frame(frame) => {
                 let h = &frame.header;
                 let mut trace = self.sim.trace();
                 let sums = [u64::from(h.body_crc), u64::from(h.bulk_crc)];

@@ -191,9 +191,7 @@ impl FrameTx for SimTx {
                 // Through its bytes, so that what a real wire refuses is refused here.
                 frame.header = Header::decode(&frame.header.encode()).map_err(NetError::bad)?;
                 let mut net = self.shared.net.lock();
-                net.sent += 1;
-                let number = net.sent;
-                self.shared.post(&mut net, self.id, self.end, Parcel::Frame(frame, number));
+                self.shared.post(&mut net, self.id, self.end, Parcel::Frame(frame));
             }
             Ok(())
         })

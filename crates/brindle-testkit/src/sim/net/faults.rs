@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::task::Waker;
 
-use super::{Direction, LOST, NetConfig, Parcel};
+use super::{Direction, NetConfig, Parcel};
 use crate::sim::world::Shared;
 
 /// A connection over a cut way, or to a host without power, is given up after this: what TCP's keepalive and user
@@ -64,8 +64,7 @@ impl Shared {
         let pipe = &mut conn.pipes[end];
         let keep = self.sim.rng().below(pipe.flight.len() as u64 + 1) as usize;
         for (_, parcel) in pipe.flight.drain(keep..) {
-            if let Parcel::Frame(frame, _) = parcel {
-                self.sim.trace().count(LOST);
+            if let Parcel::Frame(frame) = parcel {
                 pipe.bytes -= frame.wire_len();
             }
         }
