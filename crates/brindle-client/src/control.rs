@@ -17,7 +17,7 @@ pub use scan::{FoundLine, PathText, RefusedLine, ScanAsk, ScanPage, SumLine};
 use brindle_types::{Code, Fault, Fid, Ino, Layout, LayoutPolicy};
 use brindle_wire::Cred;
 use brindle_wire::map::Map;
-use brindle_wire::mds::hsm::{HsmActReq, HsmAsk, HsmSetReq, HsmStateReq, HsmStateResp};
+use brindle_wire::mds::hsm::{HsmActReq, HsmAsk, HsmRemoveReq, HsmSetReq, HsmStateReq, HsmStateResp};
 use brindle_wire::mds::migrate::{MigrateReq, MigrateResp};
 use brindle_wire::mds::project::Project;
 use brindle_wire::mds::quota::{
@@ -148,6 +148,13 @@ pub enum Request {
         ino: u64,
         /// Action to ask for.
         ask: HsmAsk,
+    },
+    /// Let the copies of a file in one archive go, also of a file that was removed.
+    HsmRemove {
+        /// Inode number.
+        ino: u64,
+        /// Number of the archive.
+        archive: u32,
     },
     /// Set and clear flags of tiering.
     HsmSet {
@@ -466,6 +473,10 @@ impl Client {
             }
             Request::HsmAct { ino, ask } => {
                 let request = HsmActReq { ino: Ino(ino), ask, cred: ctx.cred.clone() };
+                self.mds.ask(&request).await.map(|_| Answer::Done)
+            }
+            Request::HsmRemove { ino, archive } => {
+                let request = HsmRemoveReq { ino: Ino(ino), archive, cred: ctx.cred.clone() };
                 self.mds.ask(&request).await.map(|_| Answer::Done)
             }
             Request::HsmSet { ino, set, clear, archive } => {

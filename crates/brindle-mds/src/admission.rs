@@ -133,7 +133,8 @@ impl Request<'_> {
             Op::HsmTake | Op::HsmProgress | Op::HsmDone | Op::HsmImport | Op::HsmExtents => {
                 self.roots_only(op)
             }
-            Op::HsmDivide | Op::HsmSpanTake | Op::HsmSpanDone => self.roots_only(op),
+            // A removal may be about a file that is gone, which is below no directory.
+            Op::HsmDivide | Op::HsmSpanTake | Op::HsmSpanDone | Op::HsmRemove => self.roots_only(op),
             // Only administrators and servers may ask this, whatever the host claims to be.
             Op::OstUse | Op::OwnerQuery | Op::FenceTable | Op::SessionRights | Op::BackupRead => refused(op),
             Op::ChangelogRegister | Op::ChangelogDeregister | Op::ChangelogClear => refused(op),
@@ -418,8 +419,6 @@ impl Request<'_> {
                 |req, by| match req.ask {
                     // A restore needs the rights of an open for reading, which restores the bytes, too.
                     HsmAsk::Restore => by.may(req.ino, Some(&req.cred), READ),
-                    // It may be about a file that is gone, which is below no directory.
-                    HsmAsk::RemoveFrom(_) => Err(not_for_nodemap(Op::HsmAct)),
                     _ => {
                         check_may_change(by.limits)?;
                         by.owns(req.ino, &req.cred)
@@ -525,11 +524,7 @@ pub fn read_only(limits: &Limits) -> Fault {
 }
 
 fn refused(op: Op) -> Outcome {
-    Err(not_for_nodemap(op))
-}
-
-fn not_for_nodemap(op: Op) -> Fault {
-    Fault::new(Code::NotForNodemap).subject(op.name()).data("nothing was changed")
+    Err(Fault::new(Code::NotForNodemap).subject(op.name()).data("nothing was changed"))
 }
 
 /// Whether a handle that a limited host had before the MDT was restarted is taken in again.

@@ -100,6 +100,7 @@ async fn dispatch_tiering(mdt: &Mdt, call: &Call, body: &[u8]) -> Bytes {
     match call.op {
         Op::HsmState => run(mdt, call, body, hsm::handle_state).await,
         Op::HsmAct => run(mdt, call, body, hsm::handle_act).await,
+        Op::HsmRemove => run(mdt, call, body, hsm::handle_remove).await,
         Op::HsmSet => run(mdt, call, body, hsm::handle_set).await,
         Op::HsmRecall => run(mdt, call, body, hsm::handle_recall).await,
         Op::HsmTake => run(mdt, call, body, hsm_agent::handle_take).await,

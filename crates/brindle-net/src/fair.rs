@@ -130,7 +130,7 @@ pub fn passage(op: Op) -> Passage {
         Op::SetStripe | Op::GetStripe | Op::PathOf | Op::Scan | Op::Migrate => InTurn,
         Op::ProjectGet | Op::ProjectSet | Op::QuotaShow | Op::QuotaChange | Op::QuotaList => InTurn,
         Op::HsmState | Op::HsmAct | Op::HsmSet | Op::HsmRecall | Op::HsmImport => InTurn,
-        Op::HsmOpen | Op::HsmRead => InTurn,
+        Op::HsmOpen | Op::HsmRead | Op::HsmRemove => InTurn,
         Op::PolicyScan | Op::PolicyRemove | Op::HsmBacklog => InTurn,
         // Bytes of small files, and their way to objects.
         Op::InlineRead | Op::InlineWrite | Op::Convert | Op::Spill | Op::LayoutGet => InTurn,

@@ -176,7 +176,9 @@ fn needs(op: Op, body: &[u8]) -> Result<Needs> {
             return refused(op);
         }
         Op::ProjectGet | Op::ProjectSet | Op::QuotaFileRoom | Op::QuotaShow => return refused(op),
-        Op::NoteAccess | Op::QuotaChange | Op::QuotaList | Op::HsmShares => return refused(op),
+        Op::NoteAccess | Op::QuotaChange | Op::QuotaList | Op::HsmShares | Op::HsmRemove => {
+            return refused(op);
+        }
         Op::ChangelogRegister | Op::ChangelogDeregister | Op::ChangelogClear => return refused(op),
         Op::ChangelogRead | Op::ChangelogInfo | Op::ChangelogMask => return refused(op),
         Op::HsmState | Op::HsmAct | Op::HsmSet | Op::HsmRecall | Op::HsmTake => return refused(op),

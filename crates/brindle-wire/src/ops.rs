@@ -148,6 +148,7 @@ ops! {
     208 HsmSpanTake "hsm_span_take" plain [Client];
     209 HsmSpanDone "hsm_span_done" plain [Client];
     210 HsmShares "hsm_shares" plain [Administrator];
+    211 HsmRemove "hsm_remove" slotted [Client];
     220 BackupRead "backup_read" plain [Administrator];
     221 MdtUsage "mdt_usage" plain [Administrator];
     222 MdtLogLevel "mdt_log_level" plain [Administrator];

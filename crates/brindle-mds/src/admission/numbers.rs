@@ -170,7 +170,7 @@ fn holds_no_numbers(op: Op) -> bool {
         Op::ChangelogInfo | Op::ChangelogMask | Op::HsmTake | Op::HsmProgress | Op::HsmDone => false,
         Op::HsmInfo | Op::HsmSwitch | Op::PolicyScan | Op::PolicyRemove | Op::HsmBacklog => false,
         Op::HsmImport | Op::HsmExtents | Op::HsmDivide | Op::HsmSpanTake => false,
-        Op::HsmSpanDone | Op::HsmShares => false,
+        Op::HsmSpanDone | Op::HsmShares | Op::HsmRemove => false,
         Op::BackupRead | Op::MdtUsage | Op::MdtLogLevel | Op::SessionRights | Op::Read | Op::Write => false,
         Op::MemberAttach | Op::MemberLease | Op::MemberAppend | Op::MemberSync | Op::MemberFill => false,
         Op::Punch | Op::Allocate | Op::TruncateObject | Op::SyncObjects | Op::StatObjects => false,

@@ -8,8 +8,8 @@ use brindle_types::{Code, Fault, HsmControl, HsmKind, Ino, Pair, Result, Session
 use brindle_wire::Cred;
 use brindle_wire::mds::Empty;
 use brindle_wire::mds::hsm::{
-    HsmActReq, HsmAsk, HsmRecallReq, HsmRecallResp, HsmSetReq, HsmStateReq, HsmStateResp, HsmStatus,
-    HsmUnderWay,
+    HsmActReq, HsmAsk, HsmRecallReq, HsmRecallResp, HsmRemoveReq, HsmSetReq, HsmStateReq, HsmStateResp,
+    HsmStatus, HsmUnderWay,
 };
 
 use crate::hsm::{self, HsmEvent, RELEASED_BYTES};
@@ -69,12 +69,9 @@ impl Asked<'_> {
 
 /// Archives, releases, restores, removes, or gives up what is under way.
 pub async fn handle_act(mdt: &Mdt, call: &Call, req: HsmActReq) -> Result<Empty> {
-    let wrong = match req.ask {
-        HsmAsk::Archive(number) => Some(number).filter(|number| *number > ARCHIVE_ID_MAX),
-        HsmAsk::RemoveFrom(number) => Some(number).filter(|number| *number == 0 || *number > ARCHIVE_ID_MAX),
-        _ => None,
-    };
-    if let Some(number) = wrong {
+    if let HsmAsk::Archive(number) = req.ask
+        && number > ARCHIVE_ID_MAX
+    {
         let why = format!("archives have the numbers 1 to {ARCHIVE_ID_MAX}, not {number}");
         return Err(Fault::new(Code::InvalidArgument).what("no such archive").why(why));
     }
@@ -82,15 +79,7 @@ pub async fn handle_act(mdt: &Mdt, call: &Call, req: HsmActReq) -> Result<Empty>
     let done = mdt.modify(call, |t| {
         t.frees_space();
         t.idle(req.ino)?;
-        let file = match (inode::find(t, req.ino)?, req.ask) {
-            (None, HsmAsk::RemoveFrom(number)) => {
-                hsm::root_only(&req.cred, "cannot remove the copies of a file that is gone")?;
-                queue(t, req.ino, &req.cred, REMOVE, HsmKind::Remove, number)?;
-                return Ok(Empty {});
-            }
-            (Some(file), _) => file,
-            (None, _) => return Err(Fault::new(Code::NotFound).into()),
-        };
+        let file = inode::get(t, req.ino)?;
         file.file()?;
         let state = hsm::state_of(t, req.ino)?;
         let asked = Asked { flags: hsm::flags(&file, &state), file, state, cred: &req.cred };
@@ -103,15 +92,39 @@ pub async fn handle_act(mdt: &Mdt, call: &Call, req: HsmActReq) -> Result<Empty>
             HsmAsk::Release => release(t, asked, &mut has_asked)?,
             HsmAsk::Restore => restore(t, &asked)?,
             HsmAsk::Remove => remove(t, &asked)?,
-            HsmAsk::RemoveFrom(number) if asked.state.archive == number => remove(t, &asked)?,
-            HsmAsk::RemoveFrom(number) => {
-                return Err(asked.refused(REMOVE, format!("it has none in archive {number}")).into());
-            }
             HsmAsk::Cancel => cancel(t, &asked),
         }
         Ok(Empty {})
     });
     done.await
+}
+
+/// Removes the copies of a file from one archive, also those of a file that is gone.
+pub async fn handle_remove(mdt: &Mdt, call: &Call, req: HsmRemoveReq) -> Result<Empty> {
+    let HsmRemoveReq { ino, archive, ref cred } = req;
+    if archive == 0 || archive > ARCHIVE_ID_MAX {
+        let why = format!("archives have the numbers 1 to {ARCHIVE_ID_MAX}, not {archive}");
+        return Err(Fault::new(Code::InvalidArgument).what("no such archive").why(why));
+    }
+    mdt.modify(call, |t| {
+        t.frees_space();
+        t.idle(ino)?;
+        let Some(file) = inode::find(t, ino)? else {
+            hsm::root_only(cred, "cannot remove the copies of a file that is gone")?;
+            queue(t, ino, cred, REMOVE, HsmKind::Remove, archive)?;
+            return Ok(Empty {});
+        };
+        file.file()?;
+        hsm::owner_only(&file, cred)?;
+        let state = hsm::state_of(t, ino)?;
+        let asked = Asked { flags: hsm::flags(&file, &state), file, state, cred };
+        if asked.has(HSM_EXISTS) && asked.state.archive != archive {
+            return Err(asked.refused(REMOVE, format!("it has none in archive {archive}")).into());
+        }
+        remove(t, &asked)?;
+        Ok(Empty {})
+    })
+    .await
 }
 
 /// Queues an action, unless the same one is queued.

@@ -62,8 +62,6 @@ pub enum HsmAsk {
     Remove,
     /// Give up the action on it.
     Cancel,
-    /// Let the copies in the archive of this number go, also of a file that was removed (root).
-    RemoveFrom(u32),
 }
 
 /// Asks for something to be done with a file. Release is done at the answer; the others are queued.
@@ -77,6 +75,18 @@ pub struct HsmActReq {
     pub cred: Cred,
 }
 message!(HsmActReq => Empty, HsmAct);
+
+/// Lets the copies of a file in one archive go, also of a file that was removed. Queued.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HsmRemoveReq {
+    /// The file; it may be gone.
+    pub ino: Ino,
+    /// Number of the archive.
+    pub archive: u32,
+    /// Credentials of the program that asks: root's, or the owner's of a file that is there.
+    pub cred: Cred,
+}
+message!(HsmRemoveReq => Empty, HsmRemove);
 
 /// Sets and clears flags.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -155,6 +155,7 @@ all_messages![
     brindle_wire::mds::changelog::ChangelogMaskReq,
     brindle_wire::mds::hsm::HsmStateReq,
     brindle_wire::mds::hsm::HsmActReq,
+    brindle_wire::mds::hsm::HsmRemoveReq,
     brindle_wire::mds::hsm::HsmSetReq,
     brindle_wire::mds::hsm::HsmRecallReq,
     brindle_wire::mds::hsm::HsmTakeReq,

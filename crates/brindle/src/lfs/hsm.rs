@@ -162,10 +162,15 @@ fn action_line(path: &Path, action: Option<&HsmUnderWay>) -> String {
 }
 
 fn act(files: &FileArgs, what: HsmAsk) -> Result<Done> {
+    request(files, |ino| Request::HsmAct { ino, ask: what })
+}
+
+/// Asks for each file: by its path, or by its FID.
+fn request(files: &FileArgs, of: impl Fn(u64) -> Request) -> Result<Done> {
     let mount = files.mount.as_deref();
     each(&files.all()?, |path| match mount.and_then(|mount| Some((mount, fid_of(path)?))) {
-        Some((mount, fid)) => ask_by_number(mount, fid, what),
-        None => ask(path, |ino| Request::HsmAct { ino, ask: what }),
+        Some((mount, fid)) => ask_by_number(mount, fid, &of),
+        None => ask(path, &of),
     })
 }
 
@@ -175,11 +180,11 @@ fn fid_of(word: &Path) -> Option<Fid> {
 }
 
 /// Asks for a file by its number, also for one that has no name any more.
-fn ask_by_number(mount: &Path, fid: Fid, what: HsmAsk) -> Result<()> {
+fn ask_by_number(mount: &Path, fid: Fid, of: impl Fn(u64) -> Request) -> Result<()> {
     let ino = fid.ino().ok_or_else(|| {
         Fault::new(Code::BadArgument).subject(fid.to_string()).why("no file here has such a FID")
     })?;
-    match Control::of(mount)?.ask(&Request::HsmAct { ino: ino.0, ask: what }) {
+    match Control::of(mount)?.ask(&of(ino.0)) {
         Ok(Answer::Done) => Ok(()),
         Ok(other) => Err(unexpected(&other)),
         Err(fault) => Err(fault.subject(fid.to_string())),
@@ -203,7 +208,10 @@ pub fn restore(args: &FileArgs) -> Result<Done> {
 
 /// Removes their copies, also those of files that were removed.
 pub fn remove(args: &RemoveArgs) -> Result<Done> {
-    act(&args.files, args.archive.map_or(HsmAsk::Remove, HsmAsk::RemoveFrom))
+    match args.archive {
+        Some(archive) => request(&args.files, |ino| Request::HsmRemove { ino, archive }),
+        None => act(&args.files, HsmAsk::Remove),
+    }
 }
 
 /// Gives up what is under way.
