@@ -204,7 +204,7 @@ async fn feed_all(feeder: &mut Feeder) {
         quota::QuotaShowReq, quota::QuotaChangeReq, quota::QuotaListReq, quota::QuotaSetReq, quota::QuotaRoomReq,
         quota::QuotaUseReq, changelog::ChangelogRegisterReq, changelog::ChangelogDeregisterReq,
         changelog::ChangelogClearReq, changelog::ChangelogReadReq, changelog::ChangelogInfoReq,
-        changelog::ChangelogMaskReq, hsm::HsmStateReq, hsm::HsmActReq, hsm::HsmSetReq, hsm::HsmRecallReq,
+        changelog::ChangelogMaskReq, hsm::HsmStateReq, hsm::HsmActReq, hsm::HsmRemoveReq, hsm::HsmSetReq, hsm::HsmRecallReq,
         hsm::HsmTakeReq, hsm::HsmProgressReq, hsm::HsmDoneReq, hsm::HsmImportReq, hsm::HsmInfoReq,
         hsm::HsmOpenReq, hsm::HsmReadReq, hsm::HsmExtentsReq, hsm_span::HsmDivideReq,
         hsm_span::HsmSpanTakeReq, hsm_span::HsmSpanDoneReq, hsm_span::HsmSharesReq,
