@@ -176,9 +176,7 @@ fn needs(op: Op, body: &[u8]) -> Result<Needs> {
             return refused(op);
         }
         Op::ProjectGet | Op::ProjectSet | Op::QuotaFileRoom | Op::QuotaShow => return refused(op),
-        Op::NoteAccess | Op::QuotaChange | Op::QuotaList | Op::HsmShares | Op::HsmRemove => {
-            return refused(op);
-        }
+        Op::NoteAccess | Op::QuotaChange | Op::QuotaList | Op::HsmShares => return refused(op),
         Op::ChangelogRegister | Op::ChangelogDeregister | Op::ChangelogClear => return refused(op),
         Op::ChangelogRead | Op::ChangelogInfo | Op::ChangelogMask => return refused(op),
         Op::HsmState | Op::HsmAct | Op::HsmSet | Op::HsmRecall | Op::HsmTake => return refused(op),
@@ -186,7 +184,7 @@ fn needs(op: Op, body: &[u8]) -> Result<Needs> {
         Op::PolicyScan | Op::PolicyRemove | Op::HsmImport | Op::HsmSpanDone => return refused(op),
         Op::HsmOpen | Op::HsmRead | Op::HsmExtents | Op::HsmDivide | Op::HsmSpanTake => return refused(op),
         Op::MemberAttach | Op::MemberLease | Op::MemberAppend => return refused(op),
-        Op::MemberSync | Op::MemberFill => return refused(op),
+        Op::MemberSync | Op::MemberFill | Op::HsmRemove => return refused(op),
         Op::MdtLogLines | Op::OstLogLines | Op::MgsLogLines | Op::LogLinesNotice => return refused(op),
         Op::ListMounts | Op::MountLogLines | Op::MdtTrace | Op::OstTrace => return refused(op),
         Op::MdtUsage | Op::MdtLogLevel | Op::OstUsage | Op::OstLogLevel | Op::MgsLogLevel => {
