@@ -318,12 +318,12 @@ pub const PLACES: &[HostCluster] = &[
             },
             Row {
                 name: "E, F: 16 devices, read cache off",
-                loads: &[load(Devices, 48, 1, 1)],
+                loads: &[load(Devices, 16, 1, 1), load(Devices, 48, 1, 1)],
                 document: [said("16-17 of 17.28 GB/s", 0.955), said("40-43 of 43.2 GB/s", 0.961)],
             },
             Row {
                 name: "E, F: 16 devices, read cache on",
-                loads: &[load(Devices, 48, 1, 1)],
+                loads: &[load(Devices, 16, 1, 1), load(Devices, 48, 1, 1)],
                 document: [None, only("slower; a plot without figures")],
             },
         ],

@@ -333,8 +333,9 @@ impl Drop for Tiers<'_> {
                 eprintln!("the hosts of {} could not be ended: {why}", dir.display());
             }
         }
-        if let Err(e) = std::fs::remove_dir_all(&self.policy) {
-            eprintln!("{}: {e}", self.policy.display());
+        let dir = self.policy.parent().unwrap_or(&self.policy);
+        if let Err(e) = std::fs::remove_dir_all(&self.policy).and_then(|()| std::fs::remove_dir(dir)) {
+            eprintln!("{}: {e}", dir.display());
         }
     }
 }
