@@ -131,9 +131,10 @@ pub fn write(
     Ok(())
 }
 
-/// The command of this run.
+/// The command of this run, without paths of this machine.
 fn command(session: &Session) -> String {
-    match session.args.join(" ") {
+    let word = |word: &String| if word.starts_with("--binary=") { "--binary=FILE" } else { word }.to_owned();
+    match session.args.iter().map(word).collect::<Vec<_>>().join(" ") {
         words if words.is_empty() => "make seeds".to_owned(),
         words => format!("make seeds SEEDS=\"{words}\""),
     }
